@@ -1,0 +1,57 @@
+"""Decode a split and record the score: ``python evaluate.py ckpt=outputs/<run> [decoding=...]``; see conf/evaluate.yaml."""
+
+import time
+from pathlib import Path
+
+import hydra
+from omegaconf import DictConfig
+
+from rdm import cli
+from rdm.errors import require
+from rdm.evaluation.decode import translate
+from rdm.evaluation.metrics import sacre_bleu
+from rdm.evaluation.results import append
+from rdm.runs import Run, commit
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
+@cli.job
+def main(config: DictConfig) -> str:
+    run = Run.open(config.ckpt)
+    decoding = run.decoding(config.decoding)
+    system, step = run.system(config.average)
+    system.check(decoding)
+    data = run.data()
+    require(config.split in ("train", "valid", "test"), f"split must be train, valid or test, got {config.split}")
+    sources, references = (side[: config.limit] for side in data.texts(config.split))
+    outputs, seconds = translate(system, decoding, data, sources, config.batch_size, config.seed)
+    metric = sacre_bleu(outputs, references)
+    row = {
+        "run": str(run.folder),
+        "system": run.config.diffusion.name,
+        "checkpoint_step": step,
+        "average": config.average,
+        "metric": metric.name,
+        "value": round(metric.value, 4),
+        "signature": metric.signature,
+        "strategy": decoding.name,
+        "steps": decoding.steps,
+        "candidates": decoding.length_candidates,
+        "temperature": decoding.proposal.temperature,
+        "seed": config.seed,
+        "split": config.split,
+        "sentences": len(sources),
+        "batch_size": config.batch_size,
+        "sentences_per_second": round(len(sources) / seconds, 2),
+        "commit": commit(),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
+    }
+    results = Path(config.results or run.folder / "results.jsonl")
+    append(results, row)
+    print(f"{row['system']} {row['strategy']} {row['steps']} iterations: {metric.value:.2f} {metric.name}, "
+          f"{row['sentences_per_second']} sentences/s, {len(sources)} sentences")
+    return str(results)
+
+
+if __name__ == "__main__":
+    cli.run(main)

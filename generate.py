@@ -1,0 +1,37 @@
+"""Decode one sentence: ``python generate.py ckpt=outputs/<run> text="..." [trace=true]``; see conf/generate.yaml."""
+
+import hydra
+import torch
+from omegaconf import DictConfig
+from rich.console import Console
+
+from rdm import cli
+from rdm.decoding.trace import Trace, lines
+from rdm.runs import Run
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="generate")
+@cli.job
+def main(config: DictConfig) -> None:
+    run = Run.open(config.ckpt)
+    decoding = run.decoding(config.decoding)
+    system, _ = run.system(config.average)
+    system.check(decoding)
+    data = run.data()
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    text, trace = config.text, Trace()
+    if text is None:
+        sources, references = data.texts("test")
+        text = sources[0]
+        console.print(f"source:    {text}\nreference: {references[0]}")
+    generator = torch.Generator().manual_seed(config.seed)
+    best = system.generate(data.sources([str(text)]), decoding, generator, trace)
+    if config.trace:
+        console.print(f"{decoding.name}, {decoding.steps} iterations; [brackets] are still noise")
+        for iteration, line in enumerate(lines(trace, int(best.rows[0]), data.tokenizer)):
+            console.print(f"{iteration:>3}  {line}")
+    console.print(data.tokenizer.decode(best.tokens.tolist())[0])
+
+
+if __name__ == "__main__":
+    cli.run(main)

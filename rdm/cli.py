@@ -1,0 +1,65 @@
+"""What the scripts share: a user's mistake ends in one line and exit code 2, never in a stack trace."""
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from rdm.errors import UserError
+
+Result = TypeVar("Result")
+
+
+def job(function: Callable[[DictConfig], Result]) -> Callable[[DictConfig], Result]:
+    """Decorates the function below ``hydra.main``: a mistake ends a single run at once, and one job of a sweep only."""
+
+    @functools.wraps(function)
+    def guarded(config: DictConfig) -> Result:
+        try:
+            return function(config)
+        except Exception as error:
+            if HydraConfig.get().mode is RunMode.RUN:
+                leave(error)
+            raise
+
+    return guarded
+
+
+def run(main: Callable[[], None]) -> None:
+    """Run a script. ``debug=true`` on the command line shows stack traces after all."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors come here instead of being printed by Hydra
+    try:
+        main()
+    except Exception as error:
+        leave(error)
+        raise
+
+
+def leave(error: Exception) -> None:
+    """Print one line and exit if ``error`` is a user's mistake; return if it is a bug."""
+    message = explain(error)
+    if message is not None and "debug=true" not in sys.argv:
+        print(f"error: {message}", file=sys.stderr)
+        sys.exit(2)
+
+
+def explain(error: BaseException) -> str | None:
+    """One line for a user's mistake, None for anything else (a bug: show everything)."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, UserError):
+            return str(cause)
+        cause = cause.__cause__
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        useful = [line.strip() for line in str(error).splitlines() if line.strip()]
+        # Hydra adds where it searched and how to see a stack trace: not the user's concern.
+        noise = ("Config search path", "provider=", "Set the environment", "object_type=", "full_key:", "reference_type=")
+        return " ".join(line for line in useful if not line.startswith(noise))
+    return None

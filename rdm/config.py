@@ -1,0 +1,90 @@
+"""Configuration: values are checked against the signatures of what they are handed to.
+
+Every ``_target_`` names a class or function whose annotations already say what it takes; they are the schema. A wrong value
+is reported under the key a user would type, before anything is built.
+"""
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from hydra.utils import get_object
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from rdm.errors import UserError
+
+PLAIN = {int: "a whole number", float: "a number", str: "a word", bool: "true or false", NoneType: "null"}
+
+
+def check_types(node: Any, path: str = "") -> None:
+    """Raise a :class:`UserError` for the first value below ``node`` that its ``_target_`` cannot take."""
+    if isinstance(node, ListConfig):
+        for index in range(len(node)):
+            check_types(node[index], f"{path}[{index}]")
+    if not isinstance(node, DictConfig) or node._is_none() or node._is_missing():
+        return
+    hints = _hints(node["_target_"], f"{path}._target_") if "_target_" in node else None
+    for key in node:
+        where = f"{path}.{key}" if path else str(key)
+        if str(key) == "hydra" or str(key).startswith("_"):
+            continue
+        if OmegaConf.is_missing(node, key):
+            raise UserError(f"{where}: a value is needed")
+        value = node[key]
+        if hints is not None:
+            if str(key) not in hints:
+                raise UserError(f"{where}: {node['_target_']} takes no such value; it takes {', '.join(hints)}")
+            if not _fits(value, hints[str(key)]):
+                wanted = " or ".join(dict.fromkeys(_describe(hints[str(key)])))
+                raise UserError(f"{_typed_at(node, key, where)}: {value!r} is not {wanted}")
+        check_types(value, where)
+
+
+def _hints(target: str, where: str) -> dict[str, Any] | None:
+    """Parameter types of a target by name, or None if it takes anything."""
+    try:
+        function = get_object(target)
+    except Exception as error:
+        raise UserError(f"{where}: cannot find {target} ({error})") from error
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return None
+    known = get_type_hints(function.__init__ if inspect.isclass(function) else function)
+    return {name: known.get(name, Any) for name in parameters}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, argument) for argument in arguments)
+    if origin is Literal:
+        return value in arguments
+    if hint in (int, float):
+        return isinstance(value, int | hint) and not isinstance(value, bool)
+    if hint in PLAIN:
+        return isinstance(value, hint)
+    if inspect.isclass(origin or hint) and issubclass(origin or hint, Mapping):
+        return isinstance(value, DictConfig)
+    if inspect.isclass(origin or hint) and issubclass(origin or hint, Sequence):
+        return isinstance(value, ListConfig)
+    # An object is built from a node of its own; what is not understood here is left to the target.
+    return not inspect.isclass(hint) or isinstance(value, DictConfig | ListConfig)
+
+
+def _describe(hint: Any) -> Iterator[str]:
+    if get_origin(hint) in (Union, UnionType):
+        for argument in get_args(hint):
+            yield from _describe(argument)
+    elif get_origin(hint) is Literal:
+        yield f"one of {', '.join(map(str, get_args(hint)))}"
+    else:
+        yield PLAIN.get(hint) or f"a {getattr(hint, '__name__', hint)}"
+
+
+def _typed_at(node: DictConfig, key: Any, where: str) -> str:
+    """The key a user sets: where an interpolation points, if the value is one."""
+    raw = OmegaConf.to_container(node, resolve=False)[key]  # type: ignore[index,call-overload]
+    pointer = re.fullmatch(r"\$\{([\w.]+)\}", raw) if isinstance(raw, str) else None
+    return pointer.group(1) if pointer else where

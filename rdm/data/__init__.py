@@ -1,0 +1,1 @@
+"""Text in, batches out: tokenizers, batching and the LightningDataModules."""

@@ -1,0 +1,183 @@
+"""Batches: sentences of like length together, a budget of tokens, every rank its own share.
+
+The order of an epoch follows from the seed and the epoch alone, so that it is the same for any number of workers, and can
+be known before a single sentence is read.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from rdm.errors import require
+from rdm.vocab import Vocab
+
+
+@dataclass
+class Batch:
+    """``B`` examples, padded.
+
+    ``counts`` holds what losses are divided by, each a scalar tensor: the ``sentences``, target ``tokens`` (everything but
+    padding) and ``ordinary`` target tokens (specials not counted either). In a training batch they are those of the whole
+    optimiser step on this rank, see :class:`StepLoader`; else those of the batch.
+    """
+
+    source: Tensor  # [B, S]
+    target: Tensor  # [B, N] <bos> text <eos>
+    ids: Tensor  # [B] index of each example in its split
+    counts: dict[str, Tensor] = field(default_factory=dict)
+
+
+Example = tuple[int, list[int], list[int]]
+"""Index, source ids, target ids; no special symbols."""
+
+
+class Pairs(Dataset[Example]):
+    """A split: sources and targets as lists of ids."""
+
+    def __init__(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> None:
+        self.sources, self.targets = sources, targets
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def __getitem__(self, index: int) -> Example:
+        return index, self.sources[index], self.targets[index]
+
+    def lengths(self) -> Tensor:
+        """``[examples, 2]``: tokens of source and target, the two special symbols of each included."""
+        sizes = [(len(s) + 2, len(t) + 2) for s, t in zip(self.sources, self.targets, strict=True)]
+        return torch.tensor(sizes, dtype=torch.long).view(-1, 2)
+
+
+@dataclass(frozen=True)
+class Collate:
+    """Frames examples with ``<bos>`` and ``<eos>``, pads them and counts."""
+
+    vocab: Vocab
+
+    def __call__(self, examples: Sequence[Example]) -> Batch:
+        indices, sources, targets = zip(*examples, strict=True)
+        target = self.pad(targets)
+        counts = {
+            "sentences": torch.tensor(len(indices)),
+            "tokens": (target != self.vocab.pad).sum(),
+            "ordinary": self.vocab.is_ordinary(target).sum(),
+        }
+        return Batch(source=self.pad(sources), target=target, ids=torch.tensor(indices), counts=counts)
+
+    def pad(self, rows: Sequence[list[int]]) -> Tensor:
+        """``[B, longest + 2]``."""
+        framed = [torch.tensor([self.vocab.bos, *row, self.vocab.eos]) for row in rows]
+        return pad_sequence(framed, batch_first=True, padding_value=self.vocab.pad)
+
+
+class LengthBatches(Sampler[list[int]]):
+    """Lists of indices: similar lengths together, at most ``max_tokens`` padded tokens (of the longer side) and at most
+    ``max_sentences`` in a batch, spread over ranks.
+
+    Args:
+        lengths: ``[examples, 2]`` source and target lengths.
+        max_tokens, max_sentences: None for no limit; at least one is needed.
+        shuffle: draw a new order every epoch (training); otherwise one fixed order, longest first.
+        rank, world_size: when shuffling, this rank takes every ``world_size``-th batch, and the first batches are repeated
+            until all ranks make the same number of steps; otherwise it takes every ``world_size``-th sentence, each once.
+    """
+
+    def __init__(
+        self,
+        lengths: Tensor,
+        max_tokens: int | None = None,
+        max_sentences: int | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        require(max_tokens is not None or max_sentences is not None, "give data.max_tokens or data.max_sentences")
+        require(max_tokens is None or max_tokens >= 1, f"data.max_tokens must be at least 1, got {max_tokens}")
+        require(max_sentences is None or max_sentences >= 1, f"data.max_sentences must be at least 1, got {max_sentences}")
+        self.max_tokens, self.max_sentences = max_tokens or 2**62, max_sentences or 2**62
+        self.lengths = lengths
+        self.shuffle, self.seed, self.epoch = shuffle, seed, 0
+        self.rank, self.world_size = rank, world_size
+        longest = int(lengths.max()) if len(lengths) else 0
+        require(
+            longest <= self.max_tokens,
+            f"the longest sentence has {longest} tokens, more than data.max_tokens={max_tokens}",
+        )
+
+    def set_epoch(self, epoch: int) -> None:
+        """Lightning calls this before each epoch."""
+        self.epoch = epoch
+
+    def _batches(self) -> list[list[int]]:
+        """The batches of this rank in this epoch."""
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
+        order = torch.randperm(len(self.lengths), generator=generator) if self.shuffle else torch.arange(len(self.lengths))
+        # Stable sorts by source, then target length: equal lengths keep the (shuffled) order from above.
+        order = order[self.lengths[order, 0].argsort(descending=True, stable=True)]
+        order = order[self.lengths[order, 1].argsort(descending=True, stable=True)]
+        if not self.shuffle:
+            order = order[self.rank :: self.world_size]
+        batches: list[list[int]] = []
+        longest = 0
+        for index, length in zip(order.tolist(), self.lengths[order].max(1).values.tolist(), strict=True):
+            longest = max(longest, length)
+            full = batches and (len(batches[-1]) + 1) * longest > self.max_tokens
+            if not batches or full or len(batches[-1]) >= self.max_sentences:
+                batches.append([])
+                longest = length
+            batches[-1].append(index)
+        if self.shuffle:
+            batches = [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
+            batches += list(islice(cycle(batches), -len(batches) % self.world_size))
+            batches = batches[self.rank :: self.world_size]
+        return batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self._batches())
+
+    def __len__(self) -> int:
+        return len(self._batches())
+
+
+class StepLoader:
+    """Gives every training batch the counts of the whole optimiser step it belongs to (on this rank).
+
+    A loss divided by the tokens of its own micro-batch depends on how the step was cut up. To divide by those of the whole
+    step, the loader looks ahead over the ``accumulate`` batches of a step before it hands out the first.
+    """
+
+    def __init__(self, loader: DataLoader[Batch], accumulate: int) -> None:
+        self.loader, self.accumulate = loader, accumulate
+
+    @property
+    def batch_sampler(self) -> Sampler[list[int]]:
+        """Lightning looks here for ``set_epoch``."""
+        return self.loader.batch_sampler  # type: ignore[return-value]
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Batch]:
+        step: list[Batch] = []
+        for batch in self.loader:
+            step.append(batch)
+            if len(step) == self.accumulate:
+                yield from with_step_counts(step)
+                step = []
+        yield from with_step_counts(step)
+
+
+def with_step_counts(step: list[Batch]) -> list[Batch]:
+    """The micro-batches of one optimiser step, each with the counts of all of them."""
+    if step:
+        totals = {name: sum((b.counts[name] for b in step), torch.tensor(0)) for name in step[0].counts}
+        for batch in step:
+            batch.counts = totals
+    return step

@@ -1,0 +1,175 @@
+"""LightningDataModules for tasks with a source and a target."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from rdm.data.batching import Batch, Collate, LengthBatches, Pairs, StepLoader
+from rdm.data.tokenizer import Tokenizer
+from rdm.data.toy import ToyLanguage
+from rdm.errors import require
+from rdm.vocab import Vocab
+
+Split = Literal["train", "valid", "test"]
+Texts = tuple[list[str], list[str]]
+"""Sources and targets of a split, aligned."""
+
+
+class PairsDataModule(pl.LightningDataModule):
+    """Everything but where the text comes from: subclasses say that in :meth:`read`.
+
+    Args:
+        max_tokens, max_sentences: size of a training batch, see :class:`LengthBatches`.
+        eval_sentences: sentences in a validation or test batch.
+        max_length: training pairs with a longer side are left out; ordinary tokens.
+        seed: of the shuffling.
+        num_workers: processes that prepare batches; 0 does it in the training process.
+    """
+
+    def __init__(
+        self,
+        max_tokens: int | None = 4096,
+        max_sentences: int | None = None,
+        eval_sentences: int = 100,
+        max_length: int = 255,
+        seed: int = 0,
+        num_workers: int = 0,
+    ) -> None:
+        super().__init__()
+        self.max_tokens, self.max_sentences, self.eval_sentences = max_tokens, max_sentences, eval_sentences
+        self.max_length, self.seed, self.num_workers = max_length, seed, num_workers
+        self._tokenizer: Tokenizer | None = None
+        self._splits: dict[str, Pairs] = {}
+        self._texts: dict[str, Texts] = {}
+
+    @abstractmethod
+    def read(self, split: Split) -> Texts:
+        """The text of a split."""
+
+    @abstractmethod
+    def train_tokenizer(self) -> Tokenizer:
+        """A tokenizer made from the training split."""
+
+    def texts(self, split: Split) -> Texts:
+        """The text of a split, read once."""
+        if split not in self._texts:
+            self._texts[split] = self.read(split)
+        return self._texts[split]
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Made from the training split when first asked for, unless a run's own was loaded."""
+        if self._tokenizer is None:
+            self._tokenizer = self.train_tokenizer()
+        return self._tokenizer
+
+    def load_tokenizer(self, path: str | Path) -> None:
+        """Use the tokenizer a run saved."""
+        self._tokenizer = Tokenizer.load(path)
+
+    @property
+    def vocab(self) -> Vocab:
+        return self.tokenizer.vocab
+
+    def pairs(self, split: Split) -> Pairs:
+        """A split as ids. Training leaves out what is too long; elsewhere that is an error, not a silent change."""
+        if split not in self._splits:
+            sources, targets = (self.tokenizer.encode(side) for side in self.texts(split))
+            if split == "train":
+                kept = [i for i, pair in enumerate(zip(sources, targets, strict=True)) if self._fits(*pair)]
+                sources, targets = [sources[i] for i in kept], [targets[i] for i in kept]
+            elif too_long := [i for i, source in enumerate(sources) if not 0 < len(source) <= self.max_length]:
+                line, length = too_long[0] + 1, len(sources[too_long[0]])
+                require(False, f"line {line} of the {split} split has {length} tokens; 1 to {self.max_length} fit")
+            self._splits[split] = Pairs(sources, targets)
+        return self._splits[split]
+
+    def _fits(self, source: list[int], target: list[int]) -> bool:
+        return 0 < len(source) <= self.max_length and 0 < len(target) <= self.max_length
+
+    def target_counts(self) -> Tensor:
+        """``[V]``: how often each id occurs in the training targets."""
+        ids = torch.tensor([index for target in self.pairs("train").targets for index in target])
+        return torch.bincount(ids, minlength=self.vocab.size)
+
+    def train_dataloader(self) -> StepLoader:
+        trainer = self.trainer
+        batches = LengthBatches(
+            self.pairs("train").lengths(),
+            self.max_tokens,
+            self.max_sentences,
+            shuffle=True,
+            seed=self.seed,
+            rank=trainer.global_rank if trainer else 0,
+            world_size=trainer.world_size if trainer else 1,
+        )
+        return StepLoader(self._loader("train", batches), trainer.accumulate_grad_batches if trainer else 1)
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        return self.eval_dataloader("valid")
+
+    def test_dataloader(self) -> DataLoader[Batch]:
+        return self.eval_dataloader("test")
+
+    def eval_dataloader(self, split: Split, limit: int | None = None) -> DataLoader[Batch]:
+        """The first ``limit`` sentences of a split, longest first, shared out over ranks."""
+        batches = LengthBatches(
+            self.pairs(split).lengths()[:limit],
+            max_sentences=self.eval_sentences,
+            rank=self.trainer.global_rank if self.trainer else 0,
+            world_size=self.trainer.world_size if self.trainer else 1,
+        )
+        return self._loader(split, batches)
+
+    def sources(self, texts: Sequence[str]) -> Tensor:
+        """Source texts as padded ids ``[B, S]``; an empty or overlong one is an error."""
+        rows = self.tokenizer.encode(texts)
+        for number, row in enumerate(rows, 1):
+            fits = 0 < len(row) <= self.max_length
+            require(fits, f"source {number} has {len(row)} tokens; 1 to {self.max_length} fit")
+        return Collate(self.vocab).pad(rows)
+
+    def _loader(self, split: Split, batches: LengthBatches) -> DataLoader[Batch]:
+        return DataLoader(
+            self.pairs(split), batch_sampler=batches, collate_fn=Collate(self.vocab), num_workers=self.num_workers
+        )
+
+
+class ToyTranslation(PairsDataModule):
+    """The generated translation task of :mod:`rdm.data.toy`; the splits share no source."""
+
+    def __init__(
+        self,
+        train_size: int = 20_000,
+        valid_size: int = 500,
+        test_size: int = 500,
+        language_seed: int = 0,
+        max_tokens: int | None = 4096,
+        max_sentences: int | None = None,
+        eval_sentences: int = 100,
+        max_length: int = 255,
+        seed: int = 0,
+        num_workers: int = 0,
+    ) -> None:
+        super().__init__(max_tokens, max_sentences, eval_sentences, max_length, seed, num_workers)
+        self.sizes = {"test": test_size, "valid": valid_size, "train": train_size}
+        require(min(self.sizes.values()) >= 1, f"every split needs a sentence, got sizes {self.sizes}")
+        self.language_seed = language_seed
+
+    def read(self, split: Split) -> Texts:
+        language, taken = ToyLanguage(self.language_seed), set[str]()
+        for number, (name, size) in enumerate(self.sizes.items()):
+            pairs = language.pairs(size, seed=number, taken=taken)
+            if name == split:
+                return [source for source, _ in pairs], [target for _, target in pairs]
+        raise KeyError(split)
+
+    def train_tokenizer(self) -> Tokenizer:
+        sources, targets = self.texts("train")
+        return Tokenizer.words(sources + targets)

@@ -1,0 +1,1 @@
+"""Decoding: proposals, routers and the loop that turns noise into text."""

@@ -1,0 +1,55 @@
+"""Proposals: a token ``x0_hat`` and its score at every position, from the logits of the denoiser."""
+
+import torch
+from torch import Tensor
+
+from rdm.errors import require
+
+
+class Proposal:
+    """Argmax at temperature 0, otherwise a draw at that temperature from the nucleus of mass ``top_p``.
+
+    Args:
+        temperature: of the first iteration.
+        final_temperature: of the last one; the temperature moves linearly between the two. None keeps it constant.
+        top_p: 1 draws from the whole distribution.
+    """
+
+    def __init__(self, temperature: float = 0.0, final_temperature: float | None = None, top_p: float = 1.0) -> None:
+        require(temperature >= 0, f"decoding.temperature must be 0 (argmax) or above, got {temperature}")
+        require(0 < top_p <= 1, f"decoding.top_p must lie in (0, 1], got {top_p}")
+        self.temperature = temperature
+        self.final_temperature = temperature if final_temperature is None else final_temperature
+        require(self.final_temperature >= 0, f"decoding.final_temperature must not be negative, got {final_temperature}")
+        self.top_p = top_p
+
+    def temperature_at(self, progress: float) -> float:
+        """The temperature at ``progress`` from 0 (first iteration) to 1 (last iteration)."""
+        return self.temperature + progress * (self.final_temperature - self.temperature)
+
+    def __call__(
+        self, logits: Tensor, progress: float = 0.0, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Tokens ``[P]`` and their log-probabilities ``[P]`` (of the model itself, without temperature)."""
+        tokens = draw(logits, self.temperature_at(progress), self.top_p, generator)
+        chosen = logits.gather(1, tokens[:, None]).squeeze(1)
+        return tokens, chosen.float() - logits.float().logsumexp(-1)
+
+
+def draw(
+    logits: Tensor, temperature: float, top_p: float = 1.0, generator: torch.Generator | None = None
+) -> Tensor:
+    """One id a row of ``logits [P, V]``: the argmax at temperature 0, else a draw, by the Gumbel-max trick in float64.
+
+    Float32 Gumbel noise has a truncated tail, which quietly lowers the temperature.
+    """
+    if temperature == 0:
+        return logits.argmax(-1)
+    scaled = logits.double() / temperature
+    if top_p < 1:
+        probs, order = scaled.softmax(-1).sort(-1, descending=True)
+        before = probs.cumsum(-1) - probs  # mass of the likelier ids: the first is always kept
+        outside = (before >= top_p).gather(1, order.argsort(-1))
+        scaled = scaled.masked_fill(outside, float("-inf"))
+    exponential = torch.empty_like(scaled).exponential_(generator=generator)
+    return (scaled - exponential.log()).argmax(-1)

@@ -1,0 +1,123 @@
+"""The sampling loop: noise in, text out, any number of iterations on a model trained with any number of steps."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from rdm.decoding.candidates import LengthChoice, TopLengths
+from rdm.decoding.proposal import Proposal
+from rdm.decoding.routing import Outcome, State, Transition
+from rdm.decoding.schedule import DecodingSchedule
+from rdm.diffusion.process import DiffusionProcess
+from rdm.errors import require
+
+Denoise = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""``(tokens [R, N], t [R], positions [R, N] bool) -> logits [P, V]`` at the ``P`` positions, in row-major order."""
+
+Observer = Callable[[State, Outcome], None]
+"""Called after every iteration with what the router saw and what came of it."""
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """What is to be filled: tokens ``[R, N]`` of which the ``pinned`` ones (prefix, specials, padding) never change."""
+
+    tokens: Tensor
+    pinned: Tensor
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Filled rows ``[R, N]`` and their scores ``[R]``: the mean, over free positions, of the score when last denoised."""
+
+    tokens: Tensor
+    scores: Tensor
+
+
+class Sampler:
+    """A decoding strategy: transition, schedule, proposal and length candidates, with no model in it.
+
+    Args:
+        name: as it appears in results.
+        steps: iterations ``M``; at most the number of steps the model was trained with.
+        transition: a router, or the vanilla posterior step.
+        schedule: how many tokens should be denoised after each iteration.
+        temperature, final_temperature, top_p: see :class:`Proposal`.
+        length_candidates: lengths decoded in parallel; the best by score is returned.
+        length_choice: which lengths.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        steps: int,
+        transition: Transition,
+        schedule: DecodingSchedule,
+        temperature: float = 0.0,
+        final_temperature: float | None = None,
+        top_p: float = 1.0,
+        length_candidates: int = 5,
+        length_choice: LengthChoice | None = None,
+    ) -> None:
+        require(steps >= 1, f"decoding.steps must be at least 1, got {steps}")
+        require(length_candidates >= 1, f"decoding.length_candidates must be at least 1, got {length_candidates}")
+        self.name = name
+        self.steps = steps
+        self.transition = transition
+        self.schedule = schedule
+        self.proposal = Proposal(temperature, final_temperature, top_p)
+        self.length_candidates = length_candidates
+        self.length_choice = length_choice or TopLengths()
+
+    @torch.inference_mode()
+    def run(
+        self,
+        process: DiffusionProcess,
+        denoise: Denoise,
+        canvas: Canvas,
+        generator: torch.Generator | None = None,
+        observer: Observer | None = None,
+    ) -> Decoded:
+        """Fill the free positions of ``canvas``, starting from ``q_noise``."""
+        free = ~canvas.pinned
+        tokens = torch.where(free, process.noise.sample(canvas.tokens, generator), canvas.tokens)
+        denoised = torch.zeros_like(free)
+        stored = torch.zeros(tokens.shape, device=tokens.device)
+        lengths, memo = free.sum(1), {}
+        grid = self.transition.plan(process, self.steps, free, generator)
+        iterations = len(grid) - 1
+        for iteration, (t, s) in enumerate(pairwise(grid), 1):
+            positions = free if self.transition.rescores else free & ~denoised
+            logits = denoise(tokens, torch.full_like(lengths, t), positions)
+            progress = (iteration - 1) / max(iterations - 1, 1)
+            proposal, scores = tokens.clone(), stored.clone()
+            proposal[positions], scores[positions] = self.proposal(logits, progress, generator)
+            state = State(
+                process=process,
+                iteration=iteration,
+                iterations=iterations,
+                t=t,
+                s=s,
+                tokens=tokens,
+                free=free,
+                denoised=denoised,
+                stored=stored,
+                proposal=proposal,
+                scores=scores,
+                positions=positions,
+                logits=logits,
+                temperature=self.proposal.temperature_at(progress),
+                count=self.schedule.denoised(iteration, iterations, lengths),
+                noise_rate=self.schedule.noise_rate(iteration, iterations),
+                generator=generator,
+                memo=memo,
+            )
+            outcome = self.transition.step(state)
+            if observer is not None:
+                observer(state, outcome)
+            tokens, denoised, stored = outcome.tokens, outcome.denoised, outcome.stored
+        mean = torch.where(free, stored, 0.0).sum(1) / lengths.clamp(min=1)
+        return Decoded(tokens=tokens, scores=mean)

@@ -1,0 +1,133 @@
+"""The forward process ``q(x_t | x_0)`` and its posterior ``q(x_s | x_t, x_0)``.
+
+Everything on the training and sampling path costs O(B N): the posterior is drawn through ``lambda1`` and ``lambda2``
+(Proposition 3.1, generalised to any gap ``s < t``). The dense form is there for the vanilla bound and for tests.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from rdm.diffusion.noise import Noise
+from rdm.diffusion.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """Noised copies of a batch of clean sentences, as handed to the denoiser and the objective.
+
+    ``C`` copies of each of ``B`` sentences are stacked sentence by sentence into ``R = B * C`` rows.
+    """
+
+    x0: Tensor  # [R, N] clean tokens
+    x_t: Tensor  # [R, N] noised tokens
+    t: Tensor  # [R] step of each row, 1..T
+    learnable: Tensor  # [R, N] bool: positions that may be noised; padding and pinned symbols are not
+
+    @property
+    def noisy(self) -> Tensor:
+        """``[R, N]``: ``b_t = 0``, that is ``x_t != x_0``."""
+        return self.x_t != self.x0
+
+
+class DiffusionProcess(nn.Module):
+    """A schedule and a noise, and the distributions that follow from them."""
+
+    def __init__(self, schedule: Schedule, noise: Noise) -> None:
+        super().__init__()
+        self.schedule = schedule
+        self.noise = noise
+
+    @property
+    def num_steps(self) -> int:
+        return self.schedule.num_steps
+
+    def learnable(self, x0: Tensor) -> Tensor:
+        """``[..., N]`` bool: the positions of ``x0`` that this noise may touch."""
+        return self.noise.learnable[x0]
+
+    def corrupt(self, x0: Tensor, t: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Draw ``x_t ~ alpha_t x_0 + (1 - alpha_t) q_noise``.
+
+        Args:
+            x0: ``[R, N]`` clean tokens.
+            t: ``[R]`` steps in ``0..T``.
+        """
+        alpha_t = self.schedule.alpha(t)[:, None]
+        keep = _bernoulli(alpha_t.expand(x0.shape), generator) | ~self.learnable(x0)
+        return torch.where(keep, x0, self.noise.sample(x0, generator))
+
+    def lambda1(self, x_t: Tensor, t: Tensor, s: Tensor) -> Tensor:
+        """Probability ``[R, N]`` that a denoised token stays so from ``t`` to ``s``."""
+        alpha_t, alpha_s = self.schedule.alpha(t)[:, None], self.schedule.alpha(s)[:, None]
+        noise = self.noise.prob(x_t)
+        leave = (1 - _ratio(alpha_t, alpha_s)) * (1 - alpha_s) * noise
+        return 1 - _ratio(leave, alpha_t + (1 - alpha_t) * noise)
+
+    def lambda2(self, t: Tensor, s: Tensor) -> Tensor:
+        """Probability ``[R, 1]`` that a noisy token is denoised from ``t`` to ``s``."""
+        alpha_t, alpha_s = self.schedule.alpha(t)[:, None], self.schedule.alpha(s)[:, None]
+        return (alpha_s - alpha_t) / (1 - alpha_t)
+
+    def renoise(self, x_t: Tensor, t: Tensor, s: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Draw from ``q_noise(x_t) = (alpha_t/alpha_s) x_t + (1 - alpha_t/alpha_s) q_noise``: noise that stays noise."""
+        beta = _ratio(self.schedule.alpha(t), self.schedule.alpha(s))[:, None]
+        return torch.where(_bernoulli(beta.expand(x_t.shape), generator), x_t, self.noise.sample(x_t, generator))
+
+    def step_posterior(
+        self, x_t: Tensor, x0: Tensor, t: Tensor, s: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Draw ``x_s ~ q(x_s | x_t, x_0)`` for ``s < t`` (Eq. 4), in O(R N)."""
+        denoised = x_t == x0
+        stays = _bernoulli(self.lambda1(x_t, t, s), generator)
+        turns = _bernoulli(self.lambda2(t, s).expand(x_t.shape), generator)
+        x_s = torch.where(
+            denoised,
+            torch.where(stays, x_t, self.noise.sample(x_t, generator)),
+            torch.where(turns, x0, self.renoise(x_t, t, s, generator)),
+        )
+        return torch.where(self.learnable(x0), x_s, x0)
+
+    def posterior_log_probs(self, x_t: Tensor, x0_log_probs: Tensor, t: Tensor, s: Tensor) -> Tensor:
+        """Dense ``log q(x_s | x_t, x_0 = f)``, where ``f`` may be a distribution (the paper's appendix, Eq. 14).
+
+            [beta x_t + (1 - beta) q_noise(u = x_t)] * [alpha_s f + (1 - alpha_s) q_noise]
+            -------------------------------------------------------------------------------,   beta = alpha_t / alpha_s
+                        alpha_t f(x_t) + (1 - alpha_t) q_noise(u = x_t)
+
+        With a one-hot ``f`` this is the true posterior; with the denoiser's output it is the vanilla parameterisation
+        ``p(x_s | x_t)``, which for uniform noise and a large vocabulary stays where it is.
+
+        Args:
+            x_t: ``[P]`` tokens.
+            x0_log_probs: ``[P, V]``, ``log f``.
+            t, s: ``[P]`` steps, ``s < t``.
+
+        Returns:
+            ``[P, V]`` log-probabilities.
+        """
+        dtype = x0_log_probs.dtype
+        alpha_t, alpha_s = self.schedule.alpha(t)[:, None], self.schedule.alpha(s)[:, None]
+        beta, noise = _ratio(alpha_t, alpha_s), self.noise.prob(x_t)[:, None]
+        prior = torch.logaddexp(
+            alpha_s.log().to(dtype) + x0_log_probs, ((1 - alpha_s).log() + self.noise.probs.log()).to(dtype)
+        )
+        index = x_t[:, None]
+        elsewhere, here = ((1 - beta) * noise).log().to(dtype), (beta + (1 - beta) * noise).log().to(dtype)
+        joint = (prior + elsewhere).scatter(1, index, prior.gather(1, index) + here)
+        evidence = torch.logaddexp(
+            alpha_t.log().to(dtype) + x0_log_probs.gather(1, index), ((1 - alpha_t) * noise).log().to(dtype)
+        )
+        return joint - evidence
+
+
+def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """``numerator / denominator`` where 0 / 0 is 0: such a state has probability zero, but must not make NaN."""
+    return torch.where(denominator > 0, numerator / denominator.clamp(min=1e-300), 0.0)
+
+
+def _bernoulli(probability: Tensor, generator: torch.Generator | None) -> Tensor:
+    """True with the given probability, drawn in float64 so that 0 and 1 are exact."""
+    uniform = torch.rand(probability.shape, dtype=torch.float64, device=probability.device, generator=generator)
+    return uniform < probability

@@ -1,0 +1,32 @@
+"""Decode many sources: like lengths together, the results in the order asked for."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from rich.progress import track
+
+from rdm.data.pairs import PairsDataModule
+from rdm.errors import require
+from rdm.systems.base import System
+
+
+def translate(
+    system: System, decoding: Any, data: PairsDataModule, sources: Sequence[str], batch_size: int, seed: int
+) -> tuple[list[str], float]:
+    """Outputs for ``sources``, and the seconds spent decoding (tokenisation not counted)."""
+    require(batch_size >= 1, f"batch_size must be at least 1, got {batch_size}")
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.tensor([len(row) for row in data.tokenizer.encode(sources)])
+    order = lengths.argsort(descending=True, stable=True).tolist()
+    outputs, seconds = [""] * len(sources), 0.0
+    for start in track(range(0, len(order), batch_size), f"{decoding.name}, {decoding.steps} iterations"):
+        indices = order[start : start + batch_size]
+        batch = data.sources([sources[i] for i in indices])
+        began = time.perf_counter()
+        rows = system.generate(batch, decoding, generator).tokens
+        seconds += time.perf_counter() - began
+        for index, text in zip(indices, data.tokenizer.decode(rows.tolist()), strict=True):
+            outputs[index] = text
+    return outputs, seconds

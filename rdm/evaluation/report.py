@@ -1,0 +1,121 @@
+"""Tables and a figure from result rows."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from hydra.core.utils import JobReturn
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+
+from rdm.evaluation.results import Row, read
+
+Key = tuple[str, str]  # system, strategy
+
+
+def latest(rows: Sequence[Row]) -> list[Row]:
+    """The last row of every setting: an evaluation that was repeated counts once."""
+    settings = ("run", "checkpoint_step", "average", "strategy", "steps", "candidates", "temperature", "seed", "split")
+    return list({tuple(str(row.get(name)) for name in (*settings, "sentences")): row for row in rows}.values())
+
+
+def by_setting(rows: Sequence[Row]) -> dict[Key, dict[int, list[Row]]]:
+    """Rows by system and strategy, then by number of iterations."""
+    table: dict[Key, dict[int, list[Row]]] = {}
+    for row in latest(rows):
+        table.setdefault((row["system"], row["strategy"]), {}).setdefault(row["steps"], []).append(row)
+    return dict(sorted(table.items()))
+
+
+def spread(values: Sequence[float]) -> str:
+    """The mean, with the standard deviation where there are several values."""
+    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Header and body of the table BLEU by iterations; a row per system and strategy."""
+    settings = by_setting(rows)
+    steps = sorted({step for columns in settings.values() for step in columns})
+    body = [
+        [*key, *(spread([row["value"] for row in columns[step]]) if step in columns else "" for step in steps)]
+        for key, columns in settings.items()
+    ]
+    return ["system", "decoding", *(f"{step} iterations" for step in steps)], body
+
+
+def caption(rows: Sequence[Row]) -> str:
+    """How the numbers were obtained."""
+    signatures = sorted({f"{row['metric']} {row['signature']}" for row in rows})
+    sentences = sorted({row["sentences"] for row in rows})
+    return f"{'; '.join(signatures)}; sentences: {', '.join(map(str, sentences))}"
+
+
+def print_table(rows: Sequence[Row]) -> None:
+    """The table, on the terminal."""
+    header, body = cells(rows)
+    table = Table(caption=caption(rows))
+    for name in header:
+        table.add_column(name, justify="right" if name.endswith("iterations") else "left")
+    for line in body:
+        table.add_row(*line)
+    Console().print(table)
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The table, as Markdown, with speeds and how it was obtained below."""
+    header, body = cells(rows)
+    lines = [header, ["---"] * len(header), *body]
+    text = ["| " + " | ".join(line) + " |" for line in lines]
+    speeds = [
+        f"- {system}, {strategy}, {steps} iterations: {spread([row['sentences_per_second'] for row in group])} sentences/s"
+        for (system, strategy), columns in by_setting(rows).items()
+        for steps, group in sorted(columns.items())
+    ]
+    return "\n".join(["# BLEU by iterations", "", *text, "", caption(rows), "", "## Decoding speed", "", *speeds, ""])
+
+
+def figure(rows: Sequence[Row], file: Path) -> None:
+    """BLEU against iterations, a line per system and strategy."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    canvas, axes = pyplot.subplots(figsize=(6, 4))
+    for (system, strategy), columns in by_setting(rows).items():
+        steps = sorted(columns)
+        axes.plot(steps, [mean(row["value"] for row in columns[s]) for s in steps], "o-", label=f"{system}, {strategy}")
+    axes.set(xlabel="iterations", ylabel="BLEU")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    canvas.tight_layout()
+    canvas.savefig(file, dpi=150)
+    pyplot.close(canvas)
+
+
+def write_report(places: Sequence[str], folder: Path) -> list[Path]:
+    """``report.md`` and ``bleu.png`` from the rows below ``places``, written into ``folder``."""
+    rows = read(places)
+    folder.mkdir(parents=True, exist_ok=True)
+    page, picture = folder / "report.md", folder / "bleu.png"
+    figure(rows, picture)
+    page.write_text(markdown(rows) + "\n![BLEU against iterations](bleu.png)\n", encoding="utf-8")
+    return [page, picture]
+
+
+class PrintTableAfterSweep(Callback):
+    """Prints one table over everything a multirun of evaluate.py has added to."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, None] = {}
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
+        if isinstance(job_return._return_value, str):
+            self.files[job_return._return_value] = None
+
+    def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
+        if self.files:
+            print_table(read(self.files))

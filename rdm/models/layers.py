@@ -1,0 +1,148 @@
+"""The parts a Transformer is made of. ``D`` is the width, ``H`` the number of heads."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+KeyValue = tuple[Tensor, Tensor]
+"""Keys and values, each ``[B, H, S, D / H]``."""
+
+
+class Attention(nn.Module):
+    """Multi-head attention whose keys and values can be computed once and used many times."""
+
+    def __init__(self, dim: int, heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.heads = heads
+        self.dropout = dropout
+        self.query = nn.Linear(dim, dim)
+        self.key_value = nn.Linear(dim, 2 * dim)
+        self.out = nn.Linear(dim, dim)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def project(self, memory: Tensor) -> KeyValue:
+        """Keys and values of ``memory [B, S, D]``."""
+        key, value = self.key_value(memory).chunk(2, -1)
+        return self._split(key), self._split(value)
+
+    def forward(self, x: Tensor, memory: KeyValue, mask: Tensor) -> Tensor:
+        """Attend from ``x [R, N, D]`` to ``B`` memories; ``mask [B, S]`` is true where there is something to see.
+
+        ``R`` may be a multiple of ``B``: the rows of one memory stand next to each other (noised copies, length
+        candidates) and share its keys and values, because queries do not look at each other.
+        """
+        rows, length, _ = x.shape
+        groups = len(mask)
+        query = self._split(self.query(x).reshape(groups, -1, x.shape[-1]))
+        mixed = functional.scaled_dot_product_attention(
+            query, *memory, attn_mask=mask[:, None, None, :], dropout_p=self.dropout if self.training else 0.0
+        )
+        return self.out(mixed.transpose(1, 2).reshape(rows, length, -1))
+
+
+class FeedForward(nn.Sequential):
+    """Two linear layers with a ReLU between them."""
+
+    def __init__(self, dim: int, hidden: int, dropout: float = 0.0) -> None:
+        super().__init__(nn.Linear(dim, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, dim))
+
+
+class Residual(nn.Module):
+    """``norm(x + f(x))`` (post-norm, as published) or ``x + f(norm(x))`` (pre-norm)."""
+
+    def __init__(self, dim: int, dropout: float, pre_norm: bool) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
+        self.pre_norm = pre_norm
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.pre_norm:
+            return x + self.dropout(sublayer(self.norm(x)))
+        return self.norm(x + self.dropout(sublayer(x)))
+
+
+class Block(nn.Module):
+    """Self-attention, cross-attention where there is a memory, feed-forward; each inside a residual."""
+
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        heads: int,
+        dropout: float,
+        attention_dropout: float,
+        activation_dropout: float,
+        pre_norm: bool,
+        cross: bool,
+    ) -> None:
+        super().__init__()
+        self.self_attention = Attention(dim, heads, attention_dropout)
+        self.around_self = Residual(dim, dropout, pre_norm)
+        if cross:
+            self.cross_attention = Attention(dim, heads, attention_dropout)
+            self.around_cross = Residual(dim, dropout, pre_norm)
+        self.feed_forward = FeedForward(dim, hidden, activation_dropout)
+        self.around_feed_forward = Residual(dim, dropout, pre_norm)
+
+    def forward(
+        self, x: Tensor, mask: Tensor, memory: KeyValue | None = None, memory_mask: Tensor | None = None
+    ) -> Tensor:
+        x = self.around_self(x, lambda y: self.self_attention(y, self.self_attention.project(y), mask))
+        if memory is not None and memory_mask is not None:
+            x = self.around_cross(x, lambda y: self.cross_attention(y, memory, memory_mask))
+        return self.around_feed_forward(x, self.feed_forward)
+
+
+class Embedding(nn.Module):
+    """Token embedding with a learned position *concatenated* to it, then projected back to the width (CMLMC)."""
+
+    def __init__(self, tokens: nn.Embedding, max_positions: int, dropout: float) -> None:
+        super().__init__()
+        dim = tokens.embedding_dim
+        self.tokens = tokens
+        self.positions = nn.Embedding(max_positions, dim)
+        self.project = nn.Linear(2 * dim, dim)
+        self.dropout = nn.Dropout(dropout)
+        self.scale = math.sqrt(dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens ``[R, N]`` to vectors ``[R, N, D]``.
+
+        The projection of the concatenation is a sum of two projections, so positions are projected once, not a row.
+        """
+        dim = self.tokens.embedding_dim
+        token_weight, position_weight = self.project.weight.split(dim, 1)
+        positions = functional.linear(self.positions.weight[: x.shape[1]], position_weight, self.project.bias)
+        return self.dropout(functional.linear(self.tokens(x) * self.scale, token_weight) + positions)
+
+
+class TimeEmbedding(nn.Module):
+    """The step ``t`` as sinusoids, through a two-layer MLP."""
+
+    frequencies: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        half = dim // 2
+        frequencies = torch.exp(-math.log(10_000) * torch.arange(half) / half)
+        self.register_buffer("frequencies", frequencies, persistent=False)
+        self.mlp = nn.Sequential(nn.Linear(2 * half, dim), nn.SiLU(), nn.Linear(dim, dim))
+
+    def forward(self, t: Tensor) -> Tensor:
+        """Steps ``[R]`` to vectors ``[R, D]``."""
+        angles = t[:, None] * self.frequencies
+        return self.mlp(torch.cat([angles.sin(), angles.cos()], -1))
+
+
+def initialise(module: nn.Module) -> None:
+    """BERT's initialisation: weights normal with standard deviation 0.02, biases zero. For ``Module.apply``."""
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)

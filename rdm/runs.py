@@ -1,0 +1,144 @@
+"""A run folder: everything that is needed to decode from a trained model again, without the command that made it.
+
+    config.yaml  tokenizer.json  versions.json  checkpoints/*.ckpt  metrics.csv  results.jsonl
+"""
+
+import json
+import platform
+import subprocess
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from rdm.config import check_types
+from rdm.data.pairs import PairsDataModule
+from rdm.errors import UserError, require
+from rdm.systems.base import System
+
+PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "tokenizers", "sacrebleu")
+
+
+def commit() -> str | None:
+    """The git commit of the code, marked if there are changes on top; None outside a checkout."""
+    here = Path(__file__).parent
+    try:
+        return subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            cwd=here, capture_output=True, text=True, check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A folder with a trained model, and the checkpoint file meant if one was named."""
+
+    folder: Path
+    checkpoint: Path | None = None
+
+    @classmethod
+    def create(cls, folder: str | Path, config: DictConfig, data: PairsDataModule) -> "Run":
+        """Write what describes a run that is about to start."""
+        run = cls(Path(folder))
+        run.folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(config, run.folder / "config.yaml")
+        data.tokenizer.save(run.folder / "tokenizer.json")
+        versions = {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+        record = {"commit": commit(), "versions": versions}
+        (run.folder / "versions.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        return run
+
+    @classmethod
+    def open(cls, path: str | None) -> "Run":
+        """A run folder, or a checkpoint file in one."""
+        if path is None:
+            raise UserError("ckpt: say which model, e.g. ckpt=outputs/<run> or ckpt=outputs/<run>/checkpoints/last.ckpt")
+        place = Path(path)
+        require(place.exists(), f"ckpt: there is no {path}")
+        folder = place if place.is_dir() else place.parent.parent
+        require((folder / "config.yaml").is_file(), f"ckpt: {folder} is not a run folder (it has no config.yaml)")
+        return cls(folder, None if place.is_dir() else place)
+
+    @property
+    def config(self) -> DictConfig:
+        config = OmegaConf.load(self.folder / "config.yaml")
+        assert isinstance(config, DictConfig)
+        return config
+
+    def checkpoints(self, average: int = 1) -> list[Path]:
+        """The checkpoint that was named or the newest one, or the newest ``average`` ones."""
+        require(average >= 1, f"average must be at least 1, got {average}")
+        if self.checkpoint is not None and average == 1:
+            return [self.checkpoint]
+        numbered = sorted((self.folder / "checkpoints").glob("step_*.ckpt"))
+        if average > 1:
+            require(
+                len(numbered) >= average, f"average={average}, but {self.folder} has {len(numbered)} numbered checkpoints"
+            )
+            return numbered[-average:]
+        last = self.folder / "checkpoints" / "last.ckpt"
+        found = sorted([*numbered, *([last] if last.exists() else [])], key=lambda file: file.stat().st_mtime)
+        require(len(found) > 0, f"ckpt: {self.folder} has no checkpoint yet")
+        return found[-1:]
+
+    def data(self) -> PairsDataModule:
+        """The run's data with the run's own tokenizer."""
+        data = instantiate(self.config.data)
+        data.load_tokenizer(self.folder / "tokenizer.json")
+        return data
+
+    def system(self, average: int = 1) -> tuple[System, int]:
+        """The trained system (averaged weights, ready to decode) and the training step it is from."""
+        files = self.checkpoints(average)
+        return load_system(self.folder, tuple((file, file.stat().st_mtime_ns) for file in files))
+
+    def decoding(self, overlay: DictConfig) -> Any:
+        """The strategy in ``overlay``; what it leaves open (null) is as the run was configured."""
+        config = self.config
+        given = OmegaConf.to_container(overlay, resolve=False)
+        assert isinstance(given, dict)
+        if "_target_" in given:
+            config.decoding = given
+        else:
+            OmegaConf.set_struct(config, False)
+            config.decoding.update({key: value for key, value in given.items() if value is not None})
+        check_types(config.decoding, "decoding")
+        return instantiate(config.decoding)
+
+
+@lru_cache(maxsize=1)
+def load_system(folder: Path, files: tuple[tuple[Path, int], ...]) -> tuple[System, int]:
+    """Cached, so that a sweep over decoding options in one process loads its checkpoint once."""
+    system: System = instantiate(Run(folder).config.system)
+    states = [load_checkpoint(file) for file, _ in files]
+    weights = average_weights([state["state_dict"] for state in states])
+    try:
+        system.load_state_dict({name.removeprefix("system."): value for name, value in weights.items()})
+    except RuntimeError as error:
+        raise UserError(f"{files[-1][0]} does not fit the configuration beside it: {str(error).splitlines()[-1].strip()}") from error
+    return system.eval(), int(states[-1]["global_step"])
+
+
+def load_checkpoint(file: Path) -> dict[str, Any]:
+    """The content of a checkpoint, as plain data: nothing in it is executed."""
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise UserError(f"{file} is not a readable checkpoint ({type(error).__name__})") from error
+
+
+def average_weights(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of floating-point weights; everything else (ids, flags) as in the last."""
+    return {
+        name: torch.stack([state[name] for state in states]).mean(0) if last.is_floating_point() else last
+        for name, last in states[-1].items()
+    }
+

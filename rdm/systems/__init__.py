@@ -1,0 +1,1 @@
+"""What is trained and evaluated: a :class:`~rdm.systems.base.System`, chosen by ``system=``."""

@@ -1,0 +1,54 @@
+"""The interface between a model with its mathematics and everything around it (module, callbacks, scripts)."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rdm.data.batching import Batch
+
+
+@dataclass(frozen=True)
+class Term:
+    """One part of a loss, as a sum: divided by the number of ``unit``s in the whole optimiser step, times ``factor``."""
+
+    name: str
+    total: Tensor
+    unit: str  # a key of Batch.counts
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class Hypotheses:
+    """What was generated for ``B`` sources."""
+
+    tokens: Tensor  # [B, N] ids, with special symbols and padding
+    scores: Tensor  # [B]
+    rows: Tensor  # [B] which of the rows an observer saw this one was
+
+
+class System(nn.Module, ABC):
+    """Something that can be trained on batches and generate from them."""
+
+    @abstractmethod
+    def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
+        """The parts of the training loss, as sums over the batch."""
+
+    @abstractmethod
+    def generate(
+        self,
+        source: Tensor,
+        decoding: Any,
+        generator: torch.Generator | None = None,
+        observer: Callable[..., None] | None = None,
+    ) -> Hypotheses:
+        """Outputs for sources ``[B, S]``."""
+
+    def check(self, decoding: Any) -> None:
+        """Raise a :class:`~rdm.errors.UserError` if this system cannot be decoded that way."""
+
+    def fit_to(self, target_counts: Callable[[], Tensor]) -> None:
+        """Take what is needed from the training data before training; ``target_counts()`` gives ``[V]`` id counts."""

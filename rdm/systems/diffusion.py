@@ -1,0 +1,98 @@
+"""Discrete diffusion with an encoder-decoder denoiser: the four systems of the paper, and any other combination."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rdm.data.batching import Batch
+from rdm.decoding.candidates import best_candidate
+from rdm.decoding.sampler import Canvas, Observer, Sampler
+from rdm.diffusion.objective import Objective
+from rdm.diffusion.pairing import Pairing
+from rdm.diffusion.process import DiffusionProcess
+from rdm.errors import require
+from rdm.models.encoder_decoder import EncoderDecoder, Memory
+from rdm.systems.base import Hypotheses, System, Term
+from rdm.vocab import Vocab
+
+
+class DiffusionSystem(System):
+    """A process, a way to draw noised copies, an objective and a denoiser.
+
+    Args:
+        length_factor: weight of the length loss (mean over sentences) beside the diffusion loss (mean over tokens).
+    """
+
+    def __init__(
+        self,
+        vocab: Vocab,
+        process: DiffusionProcess,
+        pairing: Pairing,
+        objective: Objective,
+        denoiser: EncoderDecoder,
+        length_factor: float = 0.1,
+    ) -> None:
+        super().__init__()
+        self.vocab = vocab
+        self.process = process
+        self.pairing = pairing
+        self.objective = objective
+        self.denoiser = denoiser
+        self.length_factor = length_factor
+        denoiser.restrict(process.noise.learnable)
+        # The loss is a mean over the tokens that can be noised: with or without the special symbols.
+        self.unit = "tokens" if process.noise.learnable[vocab.eos] else "ordinary"
+
+    def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
+        corruption = self.pairing(self.process, batch.target, generator)
+        memory = self.denoiser.encode(batch.source)
+        logits = self.denoiser(corruption.x_t, corruption.t, memory, self.objective.positions(corruption))
+        copies = len(corruption.x0) // len(batch.target)
+        lengths = (batch.target != self.vocab.pad).sum(1) - 2  # without <bos> and <eos>
+        return [
+            Term("diffusion", self.objective(logits, corruption, self.process) / copies, self.unit),
+            Term(
+                "length",
+                functional.cross_entropy(memory.length_logits.float(), lengths, reduction="sum"),
+                "sentences",
+                self.length_factor,
+            ),
+        ]
+
+    @torch.inference_mode()
+    def generate(
+        self,
+        source: Tensor,
+        decoding: Sampler,
+        generator: torch.Generator | None = None,
+        observer: Observer | None = None,
+    ) -> Hypotheses:
+        memory = self.denoiser.encode(source)
+        count = min(decoding.length_candidates, memory.length_logits.shape[1] - 1)
+        lengths = decoding.length_choice(memory.length_logits, count)
+        decoded = decoding.run(
+            self.process, self._denoise(memory), self.canvas(lengths.flatten()), generator, observer
+        )
+        best = best_candidate(decoded.scores, count)
+        return Hypotheses(decoded.tokens[best], decoded.scores[best], rows=best)
+
+    def _denoise(self, memory: Memory) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        return lambda tokens, t, positions: self.denoiser(tokens, t, memory, positions)
+
+    def canvas(self, lengths: Tensor) -> Canvas:
+        """Rows ``<bos> . . . <eos> <pad> ...`` with ``lengths [R]`` free positions each."""
+        columns = torch.arange(int(lengths.max()) + 2, device=lengths.device)
+        end = (lengths + 1)[:, None]
+        tokens = torch.where(columns < end, self.vocab.mask, self.vocab.pad)
+        tokens = torch.where(columns == end, self.vocab.eos, tokens)
+        tokens[:, 0] = self.vocab.bos
+        return Canvas(tokens, pinned=(columns == 0) | (columns >= end))
+
+    def check(self, decoding: Sampler) -> None:
+        steps, trained = decoding.steps, self.process.num_steps
+        require(steps <= trained, f"decoding.steps={steps} is more than the diffusion.num_steps={trained} trained with")
+
+    def fit_to(self, target_counts: Callable[[], Tensor]) -> None:
+        self.process.noise.fit(target_counts)

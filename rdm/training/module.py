@@ -1,0 +1,68 @@
+"""The one LightningModule: it trains any :class:`~rdm.systems.base.System`."""
+
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from rdm.data.batching import Batch
+from rdm.systems.base import System, Term
+from rdm.training.optim import Optimization
+
+
+class TrainingModule(pl.LightningModule):
+    """Loss, logging and optimiser around a system.
+
+    A system returns sums; they are divided by the counts of the *whole* optimiser step, over ranks and accumulated
+    micro-batches, so that padding, accumulation and the number of devices do not change the gradient.
+    """
+
+    def __init__(self, system: System, optimization: Optimization) -> None:
+        super().__init__()
+        self.system = system
+        self.optimization = optimization
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        counts = {name: self._over_ranks(count) for name, count in batch.counts.items()}
+        terms = self.system.loss(batch)
+        # Lightning divides by the number of micro-batches, and DDP takes the mean over ranks: undo both.
+        parts = self.trainer.accumulate_grad_batches * self.trainer.world_size
+        means = {term.name: term.total / counts[term.unit] * parts for term in terms}
+        loss = combine(terms, means)
+        on_bar = {"prog_bar": True, "sync_dist": True, "batch_size": 1}
+        self.log("train/loss", loss.detach(), **on_bar)
+        self.log_dict({f"train/{name}": mean.detach() for name, mean in means.items()}, sync_dist=True, batch_size=1)
+        self.log("train/target_tokens", counts["tokens"].float(), batch_size=1)
+        return loss
+
+    def _over_ranks(self, count: Tensor) -> Tensor:
+        return self.all_gather(count).sum() if self.trainer.world_size > 1 else count
+
+    def on_validation_epoch_start(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._counts: dict[str, Tensor] = {}
+        self._terms: list[Term] = []
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        # The same noise at every validation: what changes between two of them is the model.
+        generator = torch.Generator(self.device).manual_seed(batch_idx)
+        self._terms = self.system.loss(batch, generator)
+        for term in self._terms:
+            self._sums[term.name] = self._sums.get(term.name, 0) + term.total
+            self._counts[term.name] = self._counts.get(term.name, 0) + batch.counts[term.unit]
+
+    def on_validation_epoch_end(self) -> None:
+        means = {name: self._over_ranks(self._sums[name]) / self._over_ranks(self._counts[name]) for name in self._sums}
+        self.log("val/loss", combine(self._terms, means), prog_bar=True)
+        self.log_dict({f"val/{name}": mean for name, mean in means.items()})
+
+    def configure_optimizers(self) -> Any:
+        parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        optimizer, schedule = self.optimization.build(parameters, self.trainer.estimated_stepping_batches)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def combine(terms: list[Term], means: dict[str, Tensor]) -> Tensor:
+    """The weighted sum of the parts of a loss."""
+    return torch.stack([term.factor * means[term.name] for term in terms]).sum()

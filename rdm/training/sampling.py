@@ -1,0 +1,104 @@
+"""A callback that looks at what the model writes: at every validation it decodes the same few sources."""
+
+from dataclasses import dataclass
+from functools import singledispatch
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
+
+from rdm.data.pairs import PairsDataModule
+from rdm.decoding.trace import Trace, lines
+from rdm.errors import require
+from rdm.evaluation.metrics import sacre_bleu
+from rdm.training.module import TrainingModule
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What one validation produced, for people to read."""
+
+    step: int
+    table: list[tuple[str, str, str]]  # source, reference, output
+    trace: list[str]  # the first source, a line an iteration
+
+    def markdown(self) -> str:
+        rows = [f"| {source} | {reference} | {output} |" for source, reference, output in self.table]
+        trace = [f"{iteration:>3}  {line}" for iteration, line in enumerate(self.trace)]
+        head = ["| source | reference | output |", "| --- | --- | --- |"]
+        return "\n".join([f"# Samples at step {self.step}", "", *head, *rows, "", "```", *trace, "```", ""])
+
+
+class SampleAtValidation(pl.Callback):
+    """Decodes the first validation sources, logs BLEU, a table of source / reference / output, and a trace.
+
+    Args:
+        decoding: the strategy, as handed to ``System.generate``.
+        sentences: how many sources make up the BLEU.
+        shown: how many of them go into the table.
+        seed: of the decoding noise, the same every time.
+    """
+
+    def __init__(self, decoding: Any, sentences: int = 100, shown: int = 5, seed: int = 0) -> None:
+        require(sentences >= 1, f"callbacks.sampling.sentences must be at least 1, got {sentences}")
+        self.decoding, self.sentences, self.shown, self.seed = decoding, sentences, shown, seed
+
+    def on_validation_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        # Between the start and the end of a validation epoch the averaged weights are in, whatever the order of callbacks.
+        if batch_idx != 0 or trainer.sanity_checking:
+            return
+        bleu = self._sample(trainer, pl_module) if trainer.is_global_zero else 0.0
+        # Every rank logs the same value, so that a checkpoint may be chosen by it.
+        pl_module.log("val/bleu", trainer.strategy.broadcast(bleu), prog_bar=True, on_epoch=True, batch_size=1)
+
+    @torch.inference_mode()
+    def _sample(self, trainer: pl.Trainer, module: pl.LightningModule) -> float:
+        assert isinstance(module, TrainingModule)
+        data: PairsDataModule = trainer.datamodule  # type: ignore[attr-defined]
+        sources, references = (side[: self.sentences] for side in data.texts("valid"))
+        generator = torch.Generator(module.device).manual_seed(self.seed)
+
+        def decode(texts: list[str], observer: Trace | None = None) -> Any:
+            return module.system.generate(data.sources(texts).to(module.device), self.decoding, generator, observer)
+
+        starts = range(0, len(sources), data.eval_sentences)
+        rows = [row for i in starts for row in decode(sources[i : i + data.eval_sentences]).tokens.tolist()]
+        outputs = data.tokenizer.decode(rows)
+        trace = Trace()
+        row = int(decode(sources[:1], trace).rows[0])
+        samples = Samples(
+            step=trainer.global_step,
+            table=list(zip(sources, references, outputs, strict=True))[: self.shown],
+            trace=lines(trace, row, data.tokenizer),
+        )
+        for logger in trainer.loggers:
+            log_samples(logger, samples)
+        return sacre_bleu(outputs, references).value
+
+
+@singledispatch
+def log_samples(logger: Logger, samples: Samples) -> None:
+    """Send samples to a logger in the form it takes; loggers that take no text get none."""
+
+
+@log_samples.register
+def _(logger: CSVLogger, samples: Samples) -> None:
+    folder = Path(logger.log_dir) / "samples"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"step_{samples.step:07d}.md").write_text(samples.markdown(), encoding="utf-8")
+
+
+@log_samples.register
+def _(logger: TensorBoardLogger, samples: Samples) -> None:
+    logger.experiment.add_text("samples", samples.markdown(), samples.step)
+
+
+@log_samples.register
+def _(logger: WandbLogger, samples: Samples) -> None:
+    rows = [list(row) for row in samples.table]
+    logger.log_table("samples", columns=["source", "reference", "output"], data=rows)
+    logger.log_table("trace", columns=["iteration", "tokens"], data=[list(pair) for pair in enumerate(samples.trace)])

@@ -1,0 +1,46 @@
+"""Train a system: ``python train.py [group=choice ...] [key=value ...]``; see conf/train.yaml."""
+
+import warnings
+from dataclasses import asdict
+
+import hydra
+import pytorch_lightning as pl
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+from pytorch_lightning.utilities.rank_zero import rank_zero_info, rank_zero_only
+
+from rdm import cli
+from rdm.config import check_types
+from rdm.runs import Run
+from rdm.training.module import TrainingModule
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="train")
+@cli.job
+def main(config: DictConfig) -> None:
+    check_types(config)
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    pl.seed_everything(config.seed, workers=True, verbose=False)
+
+    data = instantiate(config.data)
+    config.vocab = {**config.vocab, **asdict(data.vocab)}
+    system = instantiate(config.system)
+    system.check(instantiate(config.decoding))
+    system.fit_to(data.target_counts)
+    module = TrainingModule(system, instantiate(config.optimizer))
+    resume = Run.open(config.ckpt).checkpoints()[0] if config.ckpt else None
+
+    trainer: pl.Trainer = instantiate(
+        config.trainer,
+        callbacks=[instantiate(callback) for callback in config.callbacks.values() if callback],
+        logger=instantiate(config.logger),
+    )
+    rank_zero_only(Run.create)(config.run_dir, config, data)
+    size = sum(parameter.numel() for parameter in module.parameters())
+    rank_zero_info(f"{config.diffusion.name}: {size:,} parameters, vocabulary {data.vocab.size}, run {config.run_dir}")
+    trainer.fit(module, data, ckpt_path=resume)
+    rank_zero_info(f"done: python evaluate.py ckpt={config.run_dir}")
+
+
+if __name__ == "__main__":
+    cli.run(main)
