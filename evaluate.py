@@ -1,4 +1,4 @@
-"""Decode a split and record the score: ``python evaluate.py ckpt=outputs/<run> [decoding=...]``; see conf/evaluate.yaml."""
+"""Decode a split and record the score: ``python evaluate.py ckpt=outputs/<run>``; see conf/evaluate.yaml."""
 
 import time
 from pathlib import Path
@@ -48,8 +48,10 @@ def main(config: DictConfig) -> str:
     }
     results = Path(config.results or run.folder / "results.jsonl")
     append(results, row)
-    print(f"{row['system']} {row['strategy']} {row['steps']} iterations: {metric.value:.2f} {metric.name}, "
-          f"{row['sentences_per_second']} sentences/s, {len(sources)} sentences")
+    print(
+        f"{row['system']} {row['strategy']} {row['steps']} iterations: {metric.value:.2f} {metric.name}, "
+        f"{row['sentences_per_second']} sentences/s, {len(sources)} sentences"
+    )
     return str(results)
 
 

@@ -60,6 +60,13 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, HydraException | OmegaConfBaseException):
         useful = [line.strip() for line in str(error).splitlines() if line.strip()]
         # Hydra adds where it searched and how to see a stack trace: not the user's concern.
-        noise = ("Config search path", "provider=", "Set the environment", "object_type=", "full_key:", "reference_type=")
+        noise = (
+            "Config search path",
+            "provider=",
+            "Set the environment",
+            "object_type=",
+            "full_key:",
+            "reference_type=",
+        )
         return " ".join(line for line in useful if not line.startswith(noise))
     return None

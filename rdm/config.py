@@ -1,7 +1,7 @@
 """Configuration: values are checked against the signatures of what they are handed to.
 
-Every ``_target_`` names a class or function whose annotations already say what it takes; they are the schema. A wrong value
-is reported under the key a user would type, before anything is built.
+Every ``_target_`` names a class or function whose annotations already say what it takes; they are the schema. A
+wrong value is reported under the key a user would type, before anything is built.
 """
 
 import inspect
@@ -25,19 +25,19 @@ def check_types(node: Any, path: str = "") -> None:
             check_types(node[index], f"{path}[{index}]")
     if not isinstance(node, DictConfig) or node._is_none() or node._is_missing():
         return
-    hints = _hints(node["_target_"], f"{path}._target_") if "_target_" in node else None
-    for key in node:
-        where = f"{path}.{key}" if path else str(key)
-        if str(key) == "hydra" or str(key).startswith("_"):
+    hints = _hints(str(node["_target_"]), f"{path}._target_") if "_target_" in node else None
+    for key in map(str, node):
+        where = f"{path}.{key}" if path else key
+        if key == "hydra" or key.startswith("_"):
             continue
         if OmegaConf.is_missing(node, key):
             raise UserError(f"{where}: a value is needed")
         value = node[key]
         if hints is not None:
-            if str(key) not in hints:
+            if key not in hints:
                 raise UserError(f"{where}: {node['_target_']} takes no such value; it takes {', '.join(hints)}")
-            if not _fits(value, hints[str(key)]):
-                wanted = " or ".join(dict.fromkeys(_describe(hints[str(key)])))
+            if not _fits(value, hints[key]):
+                wanted = " or ".join(dict.fromkeys(_describe(hints[key])))
                 raise UserError(f"{_typed_at(node, key, where)}: {value!r} is not {wanted}")
         check_types(value, where)
 
@@ -85,6 +85,6 @@ def _describe(hint: Any) -> Iterator[str]:
 
 def _typed_at(node: DictConfig, key: Any, where: str) -> str:
     """The key a user sets: where an interpolation points, if the value is one."""
-    raw = OmegaConf.to_container(node, resolve=False)[key]  # type: ignore[index,call-overload]
+    raw = OmegaConf.to_container(node, resolve=False)[key]  # type: ignore[index]
     pointer = re.fullmatch(r"\$\{([\w.]+)\}", raw) if isinstance(raw, str) else None
     return pointer.group(1) if pointer else where

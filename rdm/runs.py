@@ -1,6 +1,6 @@
 """A run folder: everything that is needed to decode from a trained model again, without the command that made it.
 
-    config.yaml  tokenizer.json  versions.json  checkpoints/*.ckpt  metrics.csv  results.jsonl
+config.yaml  tokenizer.json  versions.json  checkpoints/*.ckpt  metrics.csv  results.jsonl
 """
 
 import json
@@ -31,7 +31,10 @@ def commit() -> str | None:
     try:
         return subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-            cwd=here, capture_output=True, text=True, check=True,
+            cwd=here,
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
@@ -60,7 +63,9 @@ class Run:
     def open(cls, path: str | None) -> "Run":
         """A run folder, or a checkpoint file in one."""
         if path is None:
-            raise UserError("ckpt: say which model, e.g. ckpt=outputs/<run> or ckpt=outputs/<run>/checkpoints/last.ckpt")
+            raise UserError(
+                "ckpt: say which model, e.g. ckpt=outputs/<run> or ckpt=outputs/<run>/checkpoints/last.ckpt"
+            )
         place = Path(path)
         require(place.exists(), f"ckpt: there is no {path}")
         folder = place if place.is_dir() else place.parent.parent
@@ -81,7 +86,8 @@ class Run:
         numbered = sorted((self.folder / "checkpoints").glob("step_*.ckpt"))
         if average > 1:
             require(
-                len(numbered) >= average, f"average={average}, but {self.folder} has {len(numbered)} numbered checkpoints"
+                len(numbered) >= average,
+                f"average={average}, but {self.folder} has {len(numbered)} numbered checkpoints",
             )
             return numbered[-average:]
         last = self.folder / "checkpoints" / "last.ckpt"
@@ -123,7 +129,9 @@ def load_system(folder: Path, files: tuple[tuple[Path, int], ...]) -> tuple[Syst
     try:
         system.load_state_dict({name.removeprefix("system."): value for name, value in weights.items()})
     except RuntimeError as error:
-        raise UserError(f"{files[-1][0]} does not fit the configuration beside it: {str(error).splitlines()[-1].strip()}") from error
+        raise UserError(
+            f"{files[-1][0]} does not fit the configuration beside it: {str(error).splitlines()[-1].strip()}"
+        ) from error
     return system.eval(), int(states[-1]["global_step"])
 
 
@@ -141,4 +149,3 @@ def average_weights(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
         name: torch.stack([state[name] for state in states]).mean(0) if last.is_floating_point() else last
         for name, last in states[-1].items()
     }
-

@@ -1,7 +1,7 @@
 """Batches: sentences of like length together, a budget of tokens, every rank its own share.
 
-The order of an epoch follows from the seed and the epoch alone, so that it is the same for any number of workers, and can
-be known before a single sentence is read.
+The order of an epoch follows from the seed and the epoch alone, so that it is the same for any number of workers,
+and can be known before a single sentence is read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,9 +21,9 @@ from rdm.vocab import Vocab
 class Batch:
     """``B`` examples, padded.
 
-    ``counts`` holds what losses are divided by, each a scalar tensor: the ``sentences``, target ``tokens`` (everything but
-    padding) and ``ordinary`` target tokens (specials not counted either). In a training batch they are those of the whole
-    optimiser step on this rank, see :class:`StepLoader`; else those of the batch.
+    ``counts`` holds what losses are divided by, each a scalar tensor: the ``sentences``, target ``tokens``
+    (everything but padding) and ``ordinary`` target tokens (specials not counted either). In a training batch they
+    are those of the whole optimiser step on this rank, see :class:`StepLoader`; else those of the batch.
     """
 
     source: Tensor  # [B, S]
@@ -81,11 +81,12 @@ class LengthBatches(Sampler[list[int]]):
     ``max_sentences`` in a batch, spread over ranks.
 
     Args:
-        lengths: ``[examples, 2]`` source and target lengths.
-        max_tokens, max_sentences: None for no limit; at least one is needed.
-        shuffle: draw a new order every epoch (training); otherwise one fixed order, longest first.
-        rank, world_size: when shuffling, this rank takes every ``world_size``-th batch, and the first batches are repeated
-            until all ranks make the same number of steps; otherwise it takes every ``world_size``-th sentence, each once.
+        lengths: ``[examples, 2]`` source and target lengths. max_tokens, max_sentences: None for no limit; at least
+        one is needed. shuffle: draw a new order every epoch (training); otherwise one fixed order, longest first.
+        rank, world_size: when shuffling, this rank takes every ``world_size``-th batch, and the first batches are
+        repeated
+            until all ranks make the same number of steps; otherwise it takes every ``world_size``-th sentence, each
+            once.
     """
 
     def __init__(
@@ -100,7 +101,9 @@ class LengthBatches(Sampler[list[int]]):
     ) -> None:
         require(max_tokens is not None or max_sentences is not None, "give data.max_tokens or data.max_sentences")
         require(max_tokens is None or max_tokens >= 1, f"data.max_tokens must be at least 1, got {max_tokens}")
-        require(max_sentences is None or max_sentences >= 1, f"data.max_sentences must be at least 1, got {max_sentences}")
+        require(
+            max_sentences is None or max_sentences >= 1, f"data.max_sentences must be at least 1, got {max_sentences}"
+        )
         self.max_tokens, self.max_sentences = max_tokens or 2**62, max_sentences or 2**62
         self.lengths = lengths
         self.shuffle, self.seed, self.epoch = shuffle, seed, 0
@@ -118,7 +121,9 @@ class LengthBatches(Sampler[list[int]]):
     def _batches(self) -> list[list[int]]:
         """The batches of this rank in this epoch."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
-        order = torch.randperm(len(self.lengths), generator=generator) if self.shuffle else torch.arange(len(self.lengths))
+        order = (
+            torch.randperm(len(self.lengths), generator=generator) if self.shuffle else torch.arange(len(self.lengths))
+        )
         # Stable sorts by source, then target length: equal lengths keep the (shuffled) order from above.
         order = order[self.lengths[order, 0].argsort(descending=True, stable=True)]
         order = order[self.lengths[order, 1].argsort(descending=True, stable=True)]
@@ -149,8 +154,8 @@ class LengthBatches(Sampler[list[int]]):
 class StepLoader:
     """Gives every training batch the counts of the whole optimiser step it belongs to (on this rank).
 
-    A loss divided by the tokens of its own micro-batch depends on how the step was cut up. To divide by those of the whole
-    step, the loader looks ahead over the ``accumulate`` batches of a step before it hands out the first.
+    A loss divided by the tokens of its own micro-batch depends on how the step was cut up. To divide by those of
+    the whole step, the loader looks ahead over the ``accumulate`` batches of a step before it hands out the first.
     """
 
     def __init__(self, loader: DataLoader[Batch], accumulate: int) -> None:

@@ -137,7 +137,10 @@ class PairsDataModule(pl.LightningDataModule):
 
     def _loader(self, split: Split, batches: LengthBatches) -> DataLoader[Batch]:
         return DataLoader(
-            self.pairs(split), batch_sampler=batches, collate_fn=Collate(self.vocab), num_workers=self.num_workers
+            self.pairs(split),  # type: ignore[arg-type]  # collated into batches
+            batch_sampler=batches,
+            collate_fn=Collate(self.vocab),
+            num_workers=self.num_workers,
         )
 
 

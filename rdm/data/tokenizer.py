@@ -19,7 +19,9 @@ class Tokenizer:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        ids = {name.strip("<>"): backend.token_to_id(name) for name in SPECIALS}
+        names = {name: backend.token_to_id(name) for name in SPECIALS}
+        ids = {name.strip("<>"): index for name, index in names.items() if index is not None}
+        require(len(ids) == len(SPECIALS), f"a tokenizer needs the symbols {' '.join(SPECIALS)}")
         self.vocab = Vocab(size=backend.get_vocab_size(), **ids)
 
     @classmethod
@@ -48,4 +50,4 @@ class Tokenizer:
 
     def pieces(self, row: Sequence[int]) -> list[str]:
         """Every id of a row as it stands, specials included."""
-        return [self.backend.id_to_token(index) for index in row]
+        return [str(self.backend.id_to_token(index)) for index in row]

@@ -1,8 +1,8 @@
 """A generated translation task: no file, no network, the same text for the same seed on every machine.
 
-The two languages differ as real ones do. The source ("Upland") puts the verb last, adjectives and articles behind the
-noun and the preposition behind its phrase. The target ("Lowland") is verb-second-ish, articles and adjectives agree with
-the gender and number of the noun, verbs with the number of the subject.
+The two languages differ as real ones do. The source ("Upland") puts the verb last, adjectives and articles behind
+the noun and the preposition behind its phrase. The target ("Lowland") is verb-second-ish, articles and adjectives
+agree with the gender and number of the noun, verbs with the number of the subject.
 
 What makes the task interesting for parallel decoding is that a source has *many* correct translations: words have
 synonyms, adjuncts stand in front or at the end, a clause is active or passive, and two joined clauses come in either
@@ -79,7 +79,11 @@ class ToyLanguage:
         taken = set() if taken is None else taken
         pairs: list[tuple[str, str]] = []
         while len(pairs) < count:
-            clauses = [self._clause(rng, full=False)] if rng.random() < 0.7 else [self._clause(rng, full=True), self._clause(rng, full=True)]
+            clauses = (
+                [self._clause(rng, full=False)]
+                if rng.random() < 0.7
+                else [self._clause(rng, full=True), self._clause(rng, full=True)]
+            )
             source = self.source(clauses)
             length = len(source.split())
             if source not in taken and 4 <= length <= 22:
@@ -142,7 +146,11 @@ class ToyLanguage:
         if clause.object is None:
             core = [*subject, verb + _ending(clause.subject.plural, clause.past)]
         elif rng.random() < 0.7:
-            core = [*subject, verb + _ending(clause.subject.plural, clause.past), *self._target_phrase(clause.object, rng)]
+            core = [
+                *subject,
+                verb + _ending(clause.subject.plural, clause.past),
+                *self._target_phrase(clause.object, rng),
+            ]
         else:  # passive: the object comes first and the auxiliary agrees with it
             auxiliary = self.auxiliaries[clause.object.plural, clause.past]
             core = [*self._target_phrase(clause.object, rng), auxiliary, verb + "t", self.by, *subject]

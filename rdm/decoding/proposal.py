@@ -20,7 +20,9 @@ class Proposal:
         require(0 < top_p <= 1, f"decoding.top_p must lie in (0, 1], got {top_p}")
         self.temperature = temperature
         self.final_temperature = temperature if final_temperature is None else final_temperature
-        require(self.final_temperature >= 0, f"decoding.final_temperature must not be negative, got {final_temperature}")
+        require(
+            self.final_temperature >= 0, f"decoding.final_temperature must not be negative, got {final_temperature}"
+        )
         self.top_p = top_p
 
     def temperature_at(self, progress: float) -> float:
@@ -36,9 +38,7 @@ class Proposal:
         return tokens, chosen.float() - logits.float().logsumexp(-1)
 
 
-def draw(
-    logits: Tensor, temperature: float, top_p: float = 1.0, generator: torch.Generator | None = None
-) -> Tensor:
+def draw(logits: Tensor, temperature: float, top_p: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
     """One id a row of ``logits [P, V]``: the argmax at temperature 0, else a draw, by the Gumbel-max trick in float64.
 
     Float32 Gumbel noise has a truncated tail, which quietly lowers the temperature.

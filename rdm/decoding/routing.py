@@ -4,8 +4,8 @@ The transition from step ``t`` to ``s`` is always
 
     x_s = b (v1 x_t + (1 - v1) u1) + (1 - b) (v2 x0_hat + (1 - v2) u2),        b <- where(b, v1, v2)
 
-with ``u1 ~ q_noise`` and ``u2 ~ q_noise(x_t)``. A :class:`Router` returns one :class:`Action` a token, from which ``v1``,
-``v2`` and the new ``b`` follow. To add a decoding method, subclass it and implement ``route``.
+with ``u1 ~ q_noise`` and ``u2 ~ q_noise(x_t)``. A :class:`Router` returns one :class:`Action` a token, from which
+``v1``, ``v2`` and the new ``b`` follow. To add a decoding method, subclass it and implement ``route``.
 """
 
 from abc import ABC, abstractmethod
@@ -60,7 +60,7 @@ class State:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one iteration leaves behind: tokens ``x_s``, the new ``b``, the stored scores and the actions, ``[R, N]``."""
+    """What one iteration leaves behind: tokens ``x_s``, the new ``b``, stored scores and actions, ``[R, N]``."""
 
     tokens: Tensor
     denoised: Tensor
@@ -147,9 +147,7 @@ class Ancestral(Router):
         if self.keep_denoised:
             lambda1 = torch.ones_like(lambda1)
         lambda2 = state.process.lambda2(t, s).expand_as(lambda1)
-        uniform = torch.rand(
-            lambda1.shape, dtype=torch.float64, device=lambda1.device, generator=state.generator
-        )
+        uniform = torch.rand(lambda1.shape, dtype=torch.float64, device=lambda1.device, generator=state.generator)
         return actions(state, v1=uniform < lambda1, v2=uniform < lambda2)
 
 
@@ -212,7 +210,7 @@ class Commit(TopK):
 
 
 class PosteriorStep(Transition):
-    """The vanilla posterior ``p(x_s | x_t) = q(x_s | x_t, f(x_t))`` of the appendix: argmax, or a draw at the temperature.
+    """The vanilla posterior ``p(x_s | x_t) = q(x_s | x_t, f(x_t))`` of the appendix: argmax or a draw.
 
     Not a router. For uniform noise over a large vocabulary it decides everything in the first iteration and then stays
     where it is, as the paper observes.

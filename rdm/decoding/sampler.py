@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +32,7 @@ class Canvas:
 
 @dataclass(frozen=True)
 class Decoded:
-    """Filled rows ``[R, N]`` and their scores ``[R]``: the mean, over free positions, of the score when last denoised."""
+    """Filled rows ``[R, N]`` and their scores ``[R]``: the mean over free positions of the score when last denoised."""
 
     tokens: Tensor
     scores: Tensor
@@ -86,7 +87,8 @@ class Sampler:
         tokens = torch.where(free, process.noise.sample(canvas.tokens, generator), canvas.tokens)
         denoised = torch.zeros_like(free)
         stored = torch.zeros(tokens.shape, device=tokens.device)
-        lengths, memo = free.sum(1), {}
+        lengths = free.sum(1)
+        memo: dict[str, Any] = {}
         grid = self.transition.plan(process, self.steps, free, generator)
         iterations = len(grid) - 1
         for iteration, (t, s) in enumerate(pairwise(grid), 1):

@@ -1,7 +1,7 @@
 """How many tokens should be denoised after each of ``M`` iterations.
 
-    >>> Linear().denoised(1, 4, torch.tensor([8, 10]))     # after the first of four iterations
-    tensor([2, 3])
+>>> Linear().denoised(1, 4, torch.tensor([8, 10]))     # after the first of four iterations
+tensor([2, 3])
 """
 
 import math

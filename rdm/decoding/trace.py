@@ -12,7 +12,7 @@ from rdm.vocab import Vocab
 
 @dataclass(frozen=True)
 class Frame:
-    """The rows after one iteration: tokens ``[R, N]`` and which of them are denoised; iteration 0 is the first noise."""
+    """The rows after one iteration: tokens ``[R, N]`` and which are denoised; iteration 0 is the first noise."""
 
     iteration: int
     tokens: Tensor

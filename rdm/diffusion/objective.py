@@ -52,8 +52,8 @@ class ReweightedCrossEntropy(Objective):
 class VariationalBound(Objective):
     """``KL(q(x_{t-1} | x_t, x_0) || q(x_{t-1} | x_t, f(x_t)))`` over dense posteriors: the vanilla bound.
 
-    At ``t = 1`` the true posterior is a point mass on ``x_0`` and the divergence is the negative log-likelihood of ``x_0``
-    under the posterior form of ``p(x_0 | x_1)``, so one formula serves every step.
+    At ``t = 1`` the true posterior is a point mass on ``x_0`` and the divergence is the negative log-likelihood of
+    ``x_0`` under the posterior form of ``p(x_0 | x_1)``, so one formula serves every step.
     """
 
     def positions(self, corruption: Corruption) -> Tensor:

@@ -1,8 +1,8 @@
 """How many noised copies of a sentence are trained on at once, and how they hang together.
 
-:class:`Conditioned` is the paper's Algorithm 3; the others are the alternatives its official code offers for the ablation.
-Each is called with the process and clean tokens ``[B, N]`` and returns a :class:`Corruption` of ``R = B * copies`` rows,
-the copies of one sentence next to each other.
+:class:`Conditioned` is the paper's Algorithm 3; the others are the alternatives its official code offers for the
+ablation. Each is called with the process and clean tokens ``[B, N]`` and returns a :class:`Corruption` of ``R = B *
+copies`` rows, the copies of one sentence next to each other.
 """
 
 from abc import ABC, abstractmethod
@@ -16,9 +16,7 @@ from rdm.diffusion.process import Corruption, DiffusionProcess
 class Pairing(ABC):
     """Draws the steps and the noised copies of a batch."""
 
-    def __call__(
-        self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None = None
-    ) -> Corruption:
+    def __call__(self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None = None) -> Corruption:
         copies, steps = zip(*self.draw(process, x0, generator), strict=True)
         x_t, t = torch.stack(copies, 1).flatten(0, 1), torch.stack(steps, 1).flatten()
         x0 = x0.repeat_interleave(len(copies), 0)
@@ -47,7 +45,7 @@ class Single(Pairing):
 
 
 class Conditioned(Pairing):
-    """Two steps ``s <= t``; ``x_s`` is drawn from ``q(x_s | x_t, x_0)``, or independently where ``s = t`` (Algorithm 3)."""
+    """Two steps ``s <= t``; ``x_s ~ q(x_s | x_t, x_0)``, or drawn independently where ``s = t`` (Algorithm 3)."""
 
     def draw(
         self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None

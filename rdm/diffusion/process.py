@@ -71,7 +71,7 @@ class DiffusionProcess(nn.Module):
         return (alpha_s - alpha_t) / (1 - alpha_t)
 
     def renoise(self, x_t: Tensor, t: Tensor, s: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Draw from ``q_noise(x_t) = (alpha_t/alpha_s) x_t + (1 - alpha_t/alpha_s) q_noise``: noise that stays noise."""
+        """Draw from ``q_noise(x_t) = (alpha_t/alpha_s) x_t + (1 - alpha_t/alpha_s) q_noise``: noise stays noise."""
         beta = _ratio(self.schedule.alpha(t), self.schedule.alpha(s))[:, None]
         return torch.where(_bernoulli(beta.expand(x_t.shape), generator), x_t, self.noise.sample(x_t, generator))
 

@@ -16,7 +16,7 @@ class Reweighting(ABC):
 
 
 class Original(Reweighting):
-    """``(alpha_{t-1} - alpha_t) / (1 - alpha_t)``, the weight of the variational bound; ``1/t`` for the linear schedule."""
+    """``(alpha_{t-1} - alpha_t) / (1 - alpha_t)``, the weight of the variational bound; ``1/t`` if alpha is linear."""
 
     def weight(self, t: Tensor, schedule: Schedule) -> Tensor:
         alpha_t = schedule.alpha(t)

@@ -1,7 +1,7 @@
 """Noise schedules: how much of the clean text survives at step ``t``.
 
-``alpha(0) = 1``, ``alpha(T)`` is 0 or nearly so, and ``beta_t = alpha_t / alpha_{t-1}`` is the probability of *keeping* a
-token for one step (the paper's convention). ``t`` is an integer in ``0..T``.
+``alpha(0) = 1``, ``alpha(T)`` is 0 or nearly so, and ``beta_t = alpha_t / alpha_{t-1}`` is the probability of
+*keeping* a token for one step (the paper's convention). ``t`` is an integer in ``0..T``.
 
     >>> Linear(num_steps=4).alpha(torch.tensor([0, 1, 4]))
     tensor([1.0000, 0.7500, 0.0000], dtype=torch.float64)
@@ -48,10 +48,10 @@ class Cosine(Schedule):
         self.s = s
 
     def _alpha(self, fraction: Tensor) -> Tensor:
-        def angle(u: Tensor | float) -> Tensor | float:
-            return (u + self.s) / (1 + self.s) * math.pi / 2
+        def f(u: Tensor) -> Tensor:
+            return torch.cos((u + self.s) / (1 + self.s) * math.pi / 2) ** 2
 
-        return torch.cos(angle(fraction)) ** 2 / math.cos(angle(0.0)) ** 2
+        return f(fraction) / f(torch.zeros_like(fraction))
 
 
 class Sqrt(Schedule):

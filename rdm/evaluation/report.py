@@ -70,7 +70,8 @@ def markdown(rows: Sequence[Row]) -> str:
     lines = [header, ["---"] * len(header), *body]
     text = ["| " + " | ".join(line) + " |" for line in lines]
     speeds = [
-        f"- {system}, {strategy}, {steps} iterations: {spread([row['sentences_per_second'] for row in group])} sentences/s"
+        f"- {system}, {strategy}, {steps} iterations: "
+        f"{spread([row['sentences_per_second'] for row in group])} sentences/s"
         for (system, strategy), columns in by_setting(rows).items()
         for steps, group in sorted(columns.items())
     ]

@@ -5,6 +5,8 @@ candidates (cross-attention keys and values, length scores) is kept in a :class:
 """
 
 from dataclasses import dataclass
+from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +41,7 @@ class EncoderDecoder(nn.Module):
         max_length: most tokens in a sentence, without ``<bos>`` and ``<eos>``.
         dropout, attention_dropout, activation_dropout: on residual branches, attention weights, feed-forward.
         pre_norm: layer norm before each sublayer instead of after it.
+        init_std: of the initial weights; narrow models want more than BERT's 0.02, or attention stays flat for long.
     """
 
     output_bias: Tensor
@@ -56,6 +59,7 @@ class EncoderDecoder(nn.Module):
         attention_dropout: float = 0.0,
         activation_dropout: float = 0.0,
         pre_norm: bool = False,
+        init_std: float = 0.02,
     ) -> None:
         super().__init__()
         require(dim % heads == 0, f"model.dim ({dim}) must be a multiple of model.heads ({heads})")
@@ -78,7 +82,7 @@ class EncoderDecoder(nn.Module):
         self.decoder, self.decoder_norm = blocks(decoder_layers, cross=True), final_norm()
         self.length = LengthHead(dim, max_length + 1)
         self.register_buffer("output_bias", torch.zeros(vocab.size))
-        self.apply(initialise)
+        self.apply(partial(initialise, std=init_std))
 
     def restrict(self, predictable: Tensor) -> None:
         """Never predict the ids that are false in ``predictable [V]``."""
@@ -92,7 +96,7 @@ class EncoderDecoder(nn.Module):
             x = block(x, mask)
         x = self.encoder_norm(x)
         return Memory(
-            key_values=[block.cross_attention.project(x) for block in self.decoder],
+            key_values=[cast(Block, block).remember(x) for block in self.decoder],
             mask=mask,
             length_logits=self.length(x, mask),
         )

@@ -90,6 +90,10 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(dim, hidden, activation_dropout)
         self.around_feed_forward = Residual(dim, dropout, pre_norm)
 
+    def remember(self, memory: Tensor) -> KeyValue:
+        """Keys and values of the cross-attention for ``memory [B, S, D]``."""
+        return self.cross_attention.project(memory)
+
     def forward(
         self, x: Tensor, mask: Tensor, memory: KeyValue | None = None, memory_mask: Tensor | None = None
     ) -> Tensor:
@@ -140,9 +144,9 @@ class TimeEmbedding(nn.Module):
         return self.mlp(torch.cat([angles.sin(), angles.cos()], -1))
 
 
-def initialise(module: nn.Module) -> None:
-    """BERT's initialisation: weights normal with standard deviation 0.02, biases zero. For ``Module.apply``."""
+def initialise(module: nn.Module, std: float) -> None:
+    """Weights normal, biases zero, as in BERT. For ``Module.apply``."""
     if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=0.02)
+        nn.init.normal_(module.weight, std=std)
     if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)

@@ -13,7 +13,7 @@ from rdm.data.batching import Batch
 
 @dataclass(frozen=True)
 class Term:
-    """One part of a loss, as a sum: divided by the number of ``unit``s in the whole optimiser step, times ``factor``."""
+    """One part of a loss, as a sum: divided by the ``unit``s in the whole optimiser step, times ``factor``."""
 
     name: str
     total: Tensor

@@ -72,9 +72,7 @@ class DiffusionSystem(System):
         memory = self.denoiser.encode(source)
         count = min(decoding.length_candidates, memory.length_logits.shape[1] - 1)
         lengths = decoding.length_choice(memory.length_logits, count)
-        decoded = decoding.run(
-            self.process, self._denoise(memory), self.canvas(lengths.flatten()), generator, observer
-        )
+        decoded = decoding.run(self.process, self._denoise(memory), self.canvas(lengths.flatten()), generator, observer)
         best = best_candidate(decoded.scores, count)
         return Hypotheses(decoded.tokens[best], decoded.scores[best], rows=best)
 

@@ -23,7 +23,7 @@ class EMA(WeightAveraging):
         @torch.no_grad()
         def update(average: Sequence[Tensor], current: Sequence[Tensor], updates: Tensor | int) -> None:
             step = 1 - warmed_up_decay(decay, int(updates))
-            torch._foreach_lerp_(list(average), list(current), step)  # type: ignore[arg-type]
+            torch._foreach_lerp_(list(average), list(current), step)
 
         # Buffers (noise tables, barred ids) are copied, not averaged.
         super().__init__(use_buffers=False, multi_avg_fn=update)

@@ -30,14 +30,13 @@ class TrainingModule(pl.LightningModule):
         parts = self.trainer.accumulate_grad_batches * self.trainer.world_size
         means = {term.name: term.total / counts[term.unit] * parts for term in terms}
         loss = combine(terms, means)
-        on_bar = {"prog_bar": True, "sync_dist": True, "batch_size": 1}
-        self.log("train/loss", loss.detach(), **on_bar)
+        self.log("train/loss", loss.detach(), prog_bar=True, sync_dist=True, batch_size=1)
         self.log_dict({f"train/{name}": mean.detach() for name, mean in means.items()}, sync_dist=True, batch_size=1)
         self.log("train/target_tokens", counts["tokens"].float(), batch_size=1)
         return loss
 
     def _over_ranks(self, count: Tensor) -> Tensor:
-        return self.all_gather(count).sum() if self.trainer.world_size > 1 else count
+        return torch.as_tensor(self.all_gather(count)).sum() if self.trainer.world_size > 1 else count
 
     def on_validation_epoch_start(self) -> None:
         self._sums: dict[str, Tensor] = {}

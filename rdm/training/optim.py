@@ -62,7 +62,13 @@ class Optimization:
         eps: float = 1e-8,
     ) -> None:
         require(lr > 0, f"optimizer.lr must be above 0, got {lr}")
-        self.schedule, self.lr, self.betas, self.weight_decay, self.eps = schedule, lr, tuple(betas), weight_decay, eps
+        self.schedule, self.lr, self.betas, self.weight_decay, self.eps = (
+            schedule,
+            lr,
+            (betas[0], betas[1]),
+            weight_decay,
+            eps,
+        )
 
     def build(self, parameters: Iterable[nn.Parameter], total_steps: float) -> tuple[torch.optim.Optimizer, LambdaLR]:
         """The optimiser and its schedule over ``total_steps`` optimiser steps."""

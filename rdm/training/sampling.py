@@ -48,7 +48,7 @@ class SampleAtValidation(pl.Callback):
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        # Between the start and the end of a validation epoch the averaged weights are in, whatever the order of callbacks.
+        # Between start and end of a validation epoch the averaged weights are in, whatever the order of callbacks.
         if batch_idx != 0 or trainer.sanity_checking:
             return
         bleu = self._sample(trainer, pl_module) if trainer.is_global_zero else 0.0

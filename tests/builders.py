@@ -1,0 +1,81 @@
+"""Small systems and data for tests."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from rdm.data.batching import Batch, Collate
+from rdm.data.pairs import ToyTranslation
+from rdm.decoding.routing import Ancestral, PosteriorStep, Transition, Unconditional
+from rdm.decoding.sampler import Sampler
+from rdm.decoding.schedule import Cosine as CosineDecoding
+from rdm.diffusion.noise import Absorbing, Mixture, Noise, Uniform
+from rdm.diffusion.objective import Objective, ReweightedCrossEntropy, VariationalBound
+from rdm.diffusion.pairing import Conditioned, Pairing, Single
+from rdm.diffusion.process import Corruption, DiffusionProcess
+from rdm.diffusion.reweighting import Linear as LinearWeight
+from rdm.diffusion.reweighting import Original
+from rdm.diffusion.schedule import Cosine, Linear, Schedule
+from rdm.models.encoder_decoder import EncoderDecoder
+from rdm.systems.diffusion import DiffusionSystem
+from rdm.vocab import Vocab
+
+Recipe = tuple[Callable[[Vocab], Noise], Schedule, Pairing, Objective, Transition]
+STEPS = 20
+
+
+def reweighted(smoothing: float = 0.1) -> Objective:
+    return ReweightedCrossEntropy(LinearWeight(), smoothing)
+
+
+RECIPES: dict[str, Recipe] = {
+    "absorbing": (Absorbing, Linear(STEPS), Single(), ReweightedCrossEntropy(Original(), 0.1), Ancestral()),
+    "multinomial": (Uniform, Cosine(STEPS), Single(), VariationalBound(), PosteriorStep()),
+    "rdm_absorbing": (Absorbing, Linear(STEPS), Conditioned(), reweighted(), Unconditional()),
+    "rdm_multinomial": (Uniform, Cosine(STEPS), Conditioned(), reweighted(), Unconditional()),
+    "rdm_mixture": (Mixture, Cosine(STEPS), Conditioned(), reweighted(), Unconditional()),
+}
+"""The systems of the paper (and the mixture) as objects, without configuration."""
+
+
+def tiny_denoiser(vocab: Vocab, dim: int = 32, pre_norm: bool = True, dropout: float = 0.0) -> EncoderDecoder:
+    return EncoderDecoder(
+        vocab, dim, 2 * dim, 2, 1, 1, max_length=31, dropout=dropout, pre_norm=pre_norm, init_std=dim**-0.5
+    )
+
+
+def tiny_system(vocab: Vocab, name: str = "rdm_absorbing", dim: int = 32, pairing: Pairing | None = None) -> DiffusionSystem:
+    noise, schedule, own_pairing, objective, _ = RECIPES[name]
+    process = DiffusionProcess(schedule, noise(vocab))
+    return DiffusionSystem(vocab, process, pairing or own_pairing, objective, tiny_denoiser(vocab, dim))
+
+
+def sampler(name: str = "rdm_absorbing", steps: int = 5, candidates: int = 3) -> Sampler:
+    transition = RECIPES[name][-1]
+    return Sampler(name, steps, transition, CosineDecoding(), length_candidates=candidates)
+
+
+def toy_data(train: int = 64, **options: object) -> ToyTranslation:
+    return ToyTranslation(**{"train_size": train, "valid_size": 8, "test_size": 8, "max_length": 31, **options})  # type: ignore[arg-type]
+
+
+def batch_of(data: ToyTranslation, indices: list[int], split: str = "train") -> Batch:
+    pairs = data.pairs(split)  # type: ignore[arg-type]
+    return Collate(data.vocab)([pairs[i] for i in indices])
+
+
+class FixedPairing(Pairing):
+    """Noise that depends on the sentence alone, so that the same sentence is noised alike in any batch."""
+
+    def __call__(
+        self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None = None
+    ) -> Corruption:
+        learnable = process.learnable(x0)
+        t = 1 + x0.sum(1) % process.num_steps
+        noised = learnable & ((x0 * 7 + torch.arange(x0.shape[1])) % 3 == 0)
+        noise = int(process.noise.probs.argmax())
+        return Corruption(x0=x0, x_t=torch.where(noised, noise, x0), t=t, learnable=learnable)
+
+    def draw(self, process, x0, generator):  # type: ignore[no-untyped-def]
+        raise AssertionError("not used")

@@ -1,0 +1,212 @@
+"""A small world for the decoding tests: four ordinary ids, table denoisers, hand-made states, a chi-square test."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor
+
+from rdm.decoding.proposal import Proposal
+from rdm.decoding.routing import (
+    Ancestral,
+    Commit,
+    Conditional,
+    MaskPredict,
+    Outcome,
+    PosteriorStep,
+    Router,
+    State,
+    Transition,
+    Unconditional,
+)
+from rdm.decoding.sampler import Canvas, Decoded, Sampler
+from rdm.decoding.schedule import Cosine, CosinePaper, DecodingSchedule, Linear
+from rdm.diffusion import schedule as alphas
+from rdm.diffusion.noise import Absorbing, Mixture, Noise, Uniform, Unigram
+from rdm.diffusion.process import DiffusionProcess
+from rdm.vocab import Vocab
+
+VOCAB = Vocab(size=6, pad=0, mask=1, bos=0, eos=0, unk=0)
+PAD, MASK = VOCAB.pad, VOCAB.mask
+BARRED = -3e4  # the logit of an id the denoiser may not predict
+
+
+def _unigram() -> Noise:
+    noise = Unigram(VOCAB)
+    noise.fit(lambda: torch.tensor([0, 0, 1, 10, 100, 1000]))
+    return noise
+
+
+NOISES: dict[str, Callable[[], Noise]] = {
+    "absorbing": lambda: Absorbing(VOCAB),
+    "uniform": lambda: Uniform(VOCAB),
+    "mixture": lambda: Mixture(VOCAB, mask_share=0.4),
+    "unigram": _unigram,
+}
+SCHEDULES: dict[str, DecodingSchedule] = {"linear": Linear(), "cosine": Cosine(), "cosine_paper": CosinePaper()}
+ROUTERS: dict[str, Callable[..., Router]] = {
+    "uncond": Unconditional,
+    "cond": Conditional,
+    "commit": Commit,
+    "mask_predict": MaskPredict,
+    "ancestral": Ancestral,
+}
+TOP_K = [name for name in ROUTERS if name != "ancestral"]
+TRANSITIONS: dict[str, Callable[..., Transition]] = {**ROUTERS, "posterior": PosteriorStep}
+
+
+def make_process(noise: str | Noise, steps: int = 4, schedule: alphas.Schedule | None = None) -> DiffusionProcess:
+    """A process with linear alphas unless a schedule is given."""
+    return DiffusionProcess(schedule or alphas.Linear(steps), NOISES[noise]() if isinstance(noise, str) else noise)
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def make_canvas(lengths: list[int], prefix: int = 0) -> Canvas:
+    """Rows of ``prefix`` pinned words (other ones in every row), as many free positions as given, pinned padding."""
+    columns = torch.arange(max(lengths) + prefix).expand(len(lengths), -1)
+    end = torch.tensor(lengths)[:, None] + prefix
+    words = 2 + torch.arange(len(lengths))[:, None] // 4**columns % 4
+    tokens = torch.where(columns < prefix, words, torch.where(columns < end, MASK, PAD))
+    return Canvas(tokens, pinned=(columns < prefix) | (columns >= end))
+
+
+def make_sampler(
+    transition: Transition, steps: int, schedule: DecodingSchedule | None = None, **options: Any
+) -> Sampler:
+    return Sampler("test", steps, transition, schedule or Linear(), **options)
+
+
+class Recorder:
+    """An observer that keeps every state and outcome."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[State, Outcome]] = []
+
+    def __call__(self, state: State, outcome: Outcome) -> None:
+        self.seen.append((state, outcome))
+
+    def __iter__(self):
+        return iter(self.seen)
+
+    def __len__(self) -> int:
+        return len(self.seen)
+
+
+def decode(
+    transition: Transition,
+    process: DiffusionProcess,
+    denoise: Callable[[Tensor, Tensor, Tensor], Tensor],
+    canvas: Canvas,
+    steps: int,
+    seed: int = 0,
+    schedule: DecodingSchedule | None = None,
+    scores: "FixedScores | None" = None,
+    **options: Any,
+) -> tuple[Decoded, Recorder]:
+    """One seeded run of a sampler, and everything an observer saw; ``scores`` replaces the proposal."""
+    sampler, recorder = make_sampler(transition, steps, schedule, **options), Recorder()
+    if scores is not None:
+        sampler.proposal = scores
+    return sampler.run(process, denoise, canvas, seeded(seed), recorder), recorder
+
+
+class TableDenoiser:
+    """Probabilities from a table ``[T + 1, V (token 1), ..., V (token N), N, V]``; keeps the steps it was asked for."""
+
+    def __init__(self, table: np.ndarray) -> None:
+        self.logits = torch.from_numpy(table).log().clamp(min=BARRED).float()
+        self.steps: list[int] = []
+
+    def __call__(self, tokens: Tensor, t: Tensor, positions: Tensor) -> Tensor:
+        assert (t == t[0]).all()
+        self.steps.append(int(t[0]))
+        return self.logits[(t, *tokens.unbind(1))][positions]
+
+
+def random_table(steps: int, length: int, seed: int) -> np.ndarray:
+    """A table for :class:`TableDenoiser`: rather peaked distributions over the ordinary ids 2..5."""
+    table = np.zeros((steps + 1, *[VOCAB.size] * length, length, VOCAB.size))
+    table[..., 2:] = np.random.default_rng(seed).dirichlet([0.7] * 4, size=table.shape[:-1]) * 0.9 + 0.025
+    return table
+
+
+class Restless:
+    """A denoiser whose answer depends on the step, the position, the token there and the rest of the row."""
+
+    def __init__(self, process: DiffusionProcess, length: int, seed: int = 0, sharpness: float = 1.5) -> None:
+        generator, size = seeded(seed), len(process.noise.learnable)
+        self.by_place = torch.randn(process.num_steps + 1, length, size, generator=generator)
+        self.by_token, self.by_context = torch.randn(2, size, size, generator=generator)
+        self.allowed, self.sharpness = process.noise.learnable, sharpness
+        self.steps: list[int] = []
+
+    def __call__(self, tokens: Tensor, t: Tensor, positions: Tensor) -> Tensor:
+        assert (t == t[0]).all()
+        self.steps.append(int(t[0]))
+        real = (tokens != PAD)[..., None]
+        context = (self.by_context[tokens] * real).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp(min=1)
+        place = self.by_place[t][:, : tokens.shape[1]]
+        logits = self.sharpness * (place + self.by_token[tokens] + 2 * context)
+        return logits.masked_fill(~self.allowed, BARRED)[positions]
+
+
+class FixedScores(Proposal):
+    """The usual proposal with the scores replaced by ``values`` (in turn)."""
+
+    def __init__(self, *values: float) -> None:
+        super().__init__()
+        self.values = torch.tensor(values)
+
+    def __call__(
+        self, logits: Tensor, progress: float = 0.0, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        tokens, scores = super().__call__(logits, progress, generator)
+        return tokens, self.values[torch.arange(len(scores)) % len(self.values)]
+
+
+def make_state(tokens: list[list[int]] | Tensor, noise: str | Noise = "absorbing", **given: Any) -> State:
+    """A state at ``t = 3`` of four, going to ``s = 2``; what is not given is empty, free and noisy."""
+    tokens = torch.as_tensor(tokens)
+    free = torch.as_tensor(given.pop("free", torch.ones_like(tokens, dtype=torch.bool)))
+    values: dict[str, Any] = {
+        "process": make_process(noise),
+        "iteration": 2,
+        "iterations": 4,
+        "t": 3,
+        "s": 2,
+        "denoised": torch.zeros_like(free),
+        "stored": torch.zeros(tokens.shape),
+        "proposal": torch.full_like(tokens, 2),
+        "scores": torch.zeros(tokens.shape),
+        "positions": free,
+        "logits": torch.zeros(int(free.sum()), VOCAB.size),
+        "temperature": 0.0,
+        "count": torch.ones_like(tokens[:, 0]),
+        "noise_rate": 0.5,
+        "generator": seeded(),
+        **given,
+    }
+    as_given = {"process", "generator", "logits"}
+    for name, value in values.items():
+        if isinstance(value, list) and name not in as_given:
+            values[name] = torch.tensor(value)
+    return State(tokens=tokens, free=free, **values)
+
+
+def p_value(index: Tensor, probs: np.ndarray) -> float:
+    """Chi-square of observed cell numbers against ``probs``; a cell of probability zero must never be observed."""
+    probs = probs.ravel()
+    observed = np.bincount(index.flatten().numpy(), minlength=probs.size)
+    possible = probs > 1e-9
+    if observed[~possible].any():
+        return 0.0
+    if possible.sum() == 1:
+        return 1.0
+    expected = probs[possible] / probs.sum() * observed.sum()
+    assert expected.min() >= 5, "too few draws for a chi-square test"
+    return float(stats.chisquare(observed[possible], expected).pvalue)

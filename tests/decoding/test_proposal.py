@@ -1,0 +1,155 @@
+"""Proposals: which token, how it is drawn, and its score."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rdm.decoding.proposal import Proposal, draw
+from rdm.errors import UserError
+from tests.decoding.helpers import p_value, seeded
+
+PROBS = np.array([0.4, 0.1, 0.3, 0.2])
+DRAWS = 20_000
+
+
+def logits_of(probs: np.ndarray, rows: int = DRAWS) -> torch.Tensor:
+    return torch.from_numpy(probs).log().float().expand(rows, -1)
+
+
+def tempered(probs: np.ndarray, temperature: float) -> np.ndarray:
+    weights = probs ** (1 / temperature)
+    return weights / weights.sum()
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.5])
+def test_argmax_at_temperature_zero(top_p: float) -> None:
+    """Temperature 0 takes the best id and needs no randomness."""
+    logits = torch.randn(50, 7, generator=seeded())
+    tokens, _ = Proposal(temperature=0.0, top_p=top_p)(logits, generator=seeded())
+    assert tokens.tolist() == logits.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
+def test_draws_follow_the_tempered_distribution(temperature: float) -> None:
+    """Draws have probabilities softmax(logits / temperature), and not those of another temperature."""
+    tokens, _ = Proposal(temperature)(logits_of(PROBS), generator=seeded(1))
+    assert p_value(tokens, tempered(PROBS, temperature)) > 1e-3
+    assert p_value(tokens, tempered(PROBS, temperature * 1.4)) < 1e-6
+
+
+def test_rows_are_drawn_each_from_their_own_logits() -> None:
+    """Rows do not mix, and draws in different rows are independent."""
+    table = np.array([[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4]])
+    logits = torch.from_numpy(np.log(table)).repeat(DRAWS, 1)
+    tokens, _ = Proposal(1.0)(logits, generator=seeded(2))
+    first, second = tokens.view(-1, 2).unbind(1)
+    assert p_value(first * 4 + second, np.outer(*table)) > 1e-3
+
+
+@pytest.mark.parametrize("rare", [1e-4, 2e-5])
+def test_tail_is_not_truncated(rare: float) -> None:
+    """A rare id turns up as often as it should: within four standard deviations of its rate."""
+    draws = 2_000_000
+    tokens = draw(logits_of(np.array([1 - rare, rare]), draws), 1.0, generator=seeded(3))
+    expected = draws * rare
+    assert abs(int(tokens.sum()) - expected) < 4 * expected**0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_noise_is_float64_for_any_logits(dtype: torch.dtype) -> None:
+    """The Gumbel noise is drawn in float64 whatever the logits are: the same draws as with float64 logits."""
+    logits = torch.randn(2000, 5, generator=seeded()).to(dtype)
+    assert torch.equal(draw(logits, 0.7, generator=seeded(4)), draw(logits.double(), 0.7, generator=seeded(4)))
+
+
+@pytest.mark.parametrize(
+    ("top_p", "kept"),
+    [(1e-6, [0]), (0.39, [0]), (0.41, [0, 2]), (0.69, [0, 2]), (0.71, [0, 2, 3]), (0.91, [0, 1, 2, 3])],
+)
+def test_nucleus_is_the_smallest_set(top_p: float, kept: list[int]) -> None:
+    """Draws come from the smallest set of best ids with mass of at least top_p, in their own proportions."""
+    tokens, _ = Proposal(1.0, top_p=top_p)(logits_of(PROBS), generator=seeded(5))
+    assert sorted(tokens.unique().tolist()) == kept
+    inside = np.zeros(4)
+    inside[kept] = PROBS[kept]
+    assert p_value(tokens, inside) > 1e-3
+
+
+def test_nucleus_at_the_boundary() -> None:
+    """Two of four equal ids have mass of exactly one half: no third one is kept."""
+    tokens = draw(torch.zeros(1000, 4), 1.0, top_p=0.5, generator=seeded())
+    assert len(tokens.unique()) == 2
+
+
+def test_nucleus_is_taken_after_the_temperature() -> None:
+    """At temperature 0.5 the two best of PROBS hold 0.83, at temperature 1 only 0.7."""
+    assert draw(logits_of(PROBS), 0.5, top_p=0.8, generator=seeded()).unique().tolist() == [0, 2]
+    assert draw(logits_of(PROBS), 1.0, top_p=0.8, generator=seeded()).unique().tolist() == [0, 2, 3]
+
+
+@settings(deadline=None, derandomize=True)
+@given(
+    logits=st.lists(st.floats(-8, 8), min_size=2, max_size=12),
+    top_p=st.floats(0.01, 0.99),
+    temperature=st.floats(0.2, 3),
+)
+def test_nucleus_leaves_no_gap(logits: list[float], top_p: float, temperature: float) -> None:
+    """Whatever is drawn, the mass of strictly likelier ids is below top_p."""
+    scaled = torch.tensor(logits, dtype=torch.float64)
+    probs = (scaled / temperature).softmax(-1)
+    for token in draw(scaled.expand(64, -1), temperature, top_p, seeded()).unique():
+        assert probs[probs > probs[token]].sum() < top_p + 1e-9
+
+
+def test_annealing() -> None:
+    """The temperature moves linearly from the first to the last, in the draws as well; None keeps it."""
+    proposal = Proposal(temperature=2.0, final_temperature=0.5)
+    assert [proposal.temperature_at(p) for p in (0.0, 0.5, 1.0)] == pytest.approx([2.0, 1.25, 0.5])
+    assert Proposal(0.7).temperature_at(1.0) == 0.7
+    for progress, temperature in ((0.0, 2.0), (1.0, 0.5)):
+        tokens, _ = proposal(logits_of(PROBS), progress, seeded(6))
+        assert p_value(tokens, tempered(PROBS, temperature)) > 1e-3
+
+
+@pytest.mark.parametrize("start", [0.1, 0.3, 1.0, 1.7])
+def test_annealing_to_zero_ends_with_argmax(start: float) -> None:
+    """A final temperature of 0 is exactly the argmax."""
+    proposal, logits = Proposal(start, final_temperature=0.0), torch.randn(200, 5, generator=seeded())
+    assert proposal.temperature_at(1.0) == 0
+    assert torch.equal(proposal(logits, 1.0, seeded())[0], logits.argmax(-1))
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.3}, {"temperature": 2.0, "top_p": 0.6}])
+def test_score_is_the_plain_log_probability(options: dict[str, float]) -> None:
+    """The score is the model's own log-probability of the token: neither temperature nor nucleus touch it."""
+    logits = 3 * torch.randn(100, 6, generator=seeded())
+    tokens, scores = Proposal(**options)(logits, generator=seeded())
+    expected = logits.log_softmax(-1)[torch.arange(100), tokens]
+    torch.testing.assert_close(scores, expected)
+    assert scores.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": -0.1},
+        {"temperature": float("nan")},
+        {"temperature": 1.0, "final_temperature": -1.0},
+        {"top_p": 0.0},
+        {"top_p": -0.5},
+        {"top_p": 1.01},
+    ],
+)
+def test_bad_values(options: dict[str, float]) -> None:
+    """Values that mean nothing are refused with a message for the user."""
+    with pytest.raises(UserError):
+        Proposal(**options)
+
+
+def test_reproducible_by_seed() -> None:
+    """The same seed draws the same tokens, another seed others."""
+    logits = torch.zeros(100, 6)
+    first, again, other = (Proposal(1.0)(logits, generator=seeded(seed))[0].tolist() for seed in (1, 1, 2))
+    assert first == again != other

@@ -1,0 +1,158 @@
+"""Discrete diffusion by brute force: transition matrices, products and Bayes' rule, in float64 NumPy.
+
+The numbers the tests compare with (``alpha_t``, noise probabilities, every distribution) are worked out here from their
+definitions; of ``rdm`` only the objects under test are built, none of their formulas is used.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor
+
+from rdm.diffusion import noise, schedule
+from rdm.diffusion.process import DiffusionProcess
+from rdm.vocab import Vocab
+
+VOCAB = Vocab(size=6, pad=0, mask=1, bos=0, eos=0, unk=0)
+SENTENCE_VOCAB = Vocab(size=9)  # pad 0, mask 1, bos 2, eos 3, unk 4, ordinary 5..8
+ORDINARY = (2, 3, 4, 5)
+STEPS = 6
+COUNTS = torch.tensor([50, 7, 1, 8, 27, 64])  # ** (1 / 1.5): 1, 4, 9, 16 for the ordinary ids
+TABLE = (1.0, 0.95, 0.8, 0.5, 0.3, 0.1, 0.02)  # does not reach 0, unlike the others
+
+NOISES = ("absorbing", "uniform", "unigram", "mixture")
+SCHEDULES = ("linear", "cosine", "sqrt", "table")
+
+PROBS = {
+    "absorbing": np.array([0, 1, 0, 0, 0, 0]),
+    "uniform": np.array([0, 0, 1, 1, 1, 1]) / 4,
+    "unigram": np.array([0, 0, 1, 4, 9, 16]) / 30,
+    "mixture": np.array([0, 4, 1, 1, 1, 1]) / 8,
+}
+
+
+def alphas(name: str, steps: int = STEPS) -> list[float]:
+    """``alpha_0 .. alpha_T`` from the definitions."""
+
+    def cosine(t: int) -> float:
+        return math.cos((t / steps + 0.008) / 1.008 * math.pi / 2) ** 2
+
+    return {
+        "linear": [(steps - t) / steps for t in range(steps + 1)],
+        "cosine": [cosine(t) / cosine(0) for t in range(steps + 1)],
+        "sqrt": [1 - math.sqrt(t / steps) for t in range(steps + 1)],
+        "table": [*TABLE[:steps], TABLE[-1]],
+    }[name]
+
+
+def build_noise(name: str, vocab: Vocab = VOCAB, counts: Tensor = COUNTS) -> noise.Noise:
+    """The package's noise of that name, ready to draw from."""
+    kind = {"absorbing": noise.Absorbing, "uniform": noise.Uniform, "unigram": noise.Unigram, "mixture": noise.Mixture}
+    built = kind[name](vocab)
+    built.fit(lambda: counts)
+    return built
+
+
+def build_schedule(name: str, steps: int = STEPS) -> schedule.Schedule:
+    """The package's schedule of that name."""
+    if name == "table":
+        return schedule.Table(alphas("table", steps))
+    return {"linear": schedule.Linear, "cosine": schedule.Cosine, "sqrt": schedule.Sqrt}[name](steps)
+
+
+def build_process(noise_name: str, schedule_name: str, steps: int = STEPS) -> DiffusionProcess:
+    """The package's process over :data:`VOCAB`."""
+    return DiffusionProcess(build_schedule(schedule_name, steps), build_noise(noise_name))
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The forward Markov chain of one token, as explicit matrices ``[from, to]``."""
+
+    alphas: list[float]
+    noise: np.ndarray
+
+    @classmethod
+    def of(cls, noise_name: str, schedule_name: str, steps: int = STEPS) -> "Chain":
+        return cls(alphas(schedule_name, steps), PROBS[noise_name])
+
+    @property
+    def steps(self) -> int:
+        return len(self.alphas) - 1
+
+    def step(self, t: int) -> np.ndarray:
+        """``P_t = beta_t I + (1 - beta_t) 1 q^T``."""
+        beta = self.alphas[t] / self.alphas[t - 1]
+        return beta * np.eye(len(self.noise)) + (1 - beta) * np.outer(np.ones(len(self.noise)), self.noise)
+
+    def between(self, s: int, t: int) -> np.ndarray:
+        """``q(x_t | x_s)``: the product of the steps."""
+        matrix = np.eye(len(self.noise))
+        for step in range(s + 1, t + 1):
+            matrix = matrix @ self.step(step)
+        return matrix
+
+    def reachable(self, x0: int, t: int) -> list[int]:
+        """The values ``x_t`` can take."""
+        return np.flatnonzero(self.between(0, t)[x0]).tolist()
+
+    def posterior(self, x0: int, x_t: int, t: int, s: int) -> np.ndarray:
+        """``q(x_s | x_t, x_0)`` by Bayes' rule, ``[V]``."""
+        return self.model(np.eye(len(self.noise))[x0], x_t, t, s)
+
+    def model(self, f: np.ndarray, x_t: int, t: int, s: int) -> np.ndarray:
+        """The same where ``x_0`` is only known to follow ``f``: ``p(x_s | x_t)``, ``[V]``."""
+        joint = (f @ self.between(0, s)) * self.between(s, t)[:, x_t]
+        return joint / joint.sum()
+
+
+def kl(p: np.ndarray, q: np.ndarray) -> float:
+    """``KL(p || q)``, with ``0 log 0 = 0``."""
+    support = p > 0
+    return float(np.sum(p[support] * np.log(p[support] / q[support])))
+
+
+def random_denoiser(seed: int, shape: tuple[int, ...] = (VOCAB.size,)) -> np.ndarray:
+    """A table of random ``f``, ``[*shape, V]``, with mass on the ordinary ids only."""
+    table = np.zeros((*shape, VOCAB.size))
+    table[..., ORDINARY] = np.random.default_rng(seed).dirichlet(np.ones(len(ORDINARY)), size=shape)
+    return table
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def count(draws: Tensor, size: int) -> np.ndarray:
+    """How often each of ``size`` values occurs in each row of ``draws`` ``[R, N]``: ``[R, size]``."""
+    offset = torch.arange(len(draws))[:, None] * size
+    return (draws + offset).flatten().bincount(minlength=len(draws) * size).view(len(draws), size).numpy()
+
+
+def assert_drawn_from(counts: np.ndarray, probs: np.ndarray, level: float = 1e-3) -> None:
+    """Chi-square test of every row of ``counts`` against its row of ``probs``, all rows together and the worst of them.
+
+    A value whose probability is zero (or as good as) must not occur at all.
+    """
+    statistics, freedoms = [], []
+    for observed, prob in zip(counts, probs, strict=True):
+        expected = prob / prob.sum() * observed.sum()
+        assert not observed[expected < 1e-6].any(), f"drew what cannot be drawn: {observed} where {expected} expected"
+        # The usual rule: cells with few expected counts join the largest.
+        large, largest = expected >= 5, expected.argmax()
+        cells, means = observed.astype(float), expected.copy()
+        cells[largest] += observed[~large].sum()
+        means[largest] += expected[~large].sum()
+        statistics.append(np.sum((cells[large] - means[large]) ** 2 / means[large]))
+        freedoms.append(large.sum() - 1)
+    tested = np.array(freedoms) > 0
+    if not tested.any():
+        return
+    statistics, freedoms = np.array(statistics)[tested], np.array(freedoms)[tested]
+    together = stats.chi2.sf(statistics.sum(), freedoms.sum())
+    worst = stats.chi2.sf(statistics, freedoms).min() * tested.sum()
+    assert together > level, f"all rows together: p = {together:.2g}"
+    assert worst > level, f"worst row: corrected p = {worst:.2g}"

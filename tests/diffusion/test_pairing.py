@@ -1,0 +1,170 @@
+"""Training pairs: how many copies, at which steps, and how they depend on each other."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from rdm.diffusion.noise import Absorbing
+from rdm.diffusion.pairing import Conditioned, Pairing, SameStep, Single, TwoSteps
+from rdm.diffusion.process import Corruption, DiffusionProcess
+from rdm.diffusion.schedule import Linear
+from tests.diffusion.exact import (
+    NOISES,
+    ORDINARY,
+    SCHEDULES,
+    SENTENCE_VOCAB,
+    VOCAB,
+    Chain,
+    assert_drawn_from,
+    build_process,
+    count,
+    seeded,
+)
+
+STEPS = 4
+SENTENCES = 60_000
+COPIES = {Single: 1, Conditioned: 2, SameStep: 2, TwoSteps: 2}
+PAIRS = (Conditioned, SameStep, TwoSteps)
+
+
+def draw(kind: type[Pairing], noise: str, schedule: str, seed: int = 0) -> Corruption:
+    """Many copies of one sentence that holds every ordinary id once."""
+    x0 = torch.tensor(ORDINARY).expand(SENTENCES, -1)
+    return kind()(build_process(noise, schedule, STEPS), x0, seeded(seed))
+
+
+def independent(chain: Chain, x0: int, s: int, t: int) -> np.ndarray:
+    """``q(x_s | x_0) q(x_t | x_0)``, ``[V, V]``."""
+    return np.outer(chain.between(0, s)[x0], chain.between(0, t)[x0])
+
+
+def conditioned(chain: Chain, x0: int, s: int, t: int) -> np.ndarray:
+    """``q(x_s | x_t, x_0) q(x_t | x_0)``, ``[x_s, x_t]``; two independent copies where ``s = t``."""
+    if s == t:
+        return independent(chain, x0, s, t)
+    joint = np.zeros((VOCAB.size, VOCAB.size))
+    for x_t in chain.reachable(x0, t):
+        joint[:, x_t] = chain.posterior(x0, x_t, t, s) * chain.between(0, t)[x0, x_t]
+    return joint
+
+
+@pytest.mark.parametrize(("noise", "schedule"), list(product(NOISES, SCHEDULES)))
+def test_conditioned_is_the_chain(noise: str, schedule: str) -> None:
+    """Bayes turned round: where ``s < t`` the joint is that of the forward chain, ``q(x_s | x_0) q(x_t | x_s)``."""
+    chain = Chain.of(noise, schedule, STEPS)
+    for s, t in ((1, 2), (1, STEPS), (2, 3)):
+        forward = chain.between(0, s)[3][:, None] * chain.between(s, t)
+        np.testing.assert_allclose(conditioned(chain, 3, s, t), forward, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize(("noise", "schedule"), list(product(NOISES, SCHEDULES)))
+def test_joint_of_the_two_copies(kind: type[Pairing], noise: str, schedule: str) -> None:
+    """Given the steps, the two copies of each token have the right joint distribution.
+
+    Conditioned: ``q(x_t | x_0) q(x_s | x_t, x_0)`` if ``s < t``, independent if ``s = t``. The others: independent.
+    """
+    chain = Chain.of(noise, schedule, STEPS)
+    law = conditioned if kind is Conditioned else independent
+    corruption = draw(kind, noise, schedule)
+    (s, t), (x_s, x_t) = corruption.t.view(-1, 2).unbind(1), corruption.x_t.view(SENTENCES, 2, -1).unbind(1)
+    counts, probs = [], []
+    for first, second in product(range(1, STEPS + 1), repeat=2):
+        chosen = (s == first) & (t == second)
+        if not chosen.any():
+            continue  # a pair of steps that this pairing never draws: see test_steps
+        values = (x_s[chosen] * VOCAB.size + x_t[chosen]).T
+        counts.append(count(values, VOCAB.size**2))
+        probs.extend(law(chain, x0, first, second).ravel() for x0 in ORDINARY)
+    assert_drawn_from(np.concatenate(counts), np.stack(probs))
+
+
+@pytest.mark.parametrize("kind", COPIES)
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("schedule", ["linear", "table"])
+def test_marginals(kind: type[Pairing], noise: str, schedule: str) -> None:
+    """Every copy, for every value of its step, follows ``q(x_t | x_0)``: conditioning leaves the loss unbiased."""
+    chain = Chain.of(noise, schedule, STEPS)
+    corruption = draw(kind, noise, schedule, seed=1)
+    steps, tokens = corruption.t.view(SENTENCES, -1), corruption.x_t.view(SENTENCES, COPIES[kind], -1)
+    for copy in range(COPIES[kind]):
+        for step in range(1, STEPS + 1):
+            values = tokens[steps[:, copy] == step, copy].T
+            assert_drawn_from(count(values, VOCAB.size), chain.between(0, step)[list(ORDINARY)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "probs"),
+    [
+        (Single, np.ones(STEPS)),
+        (SameStep, np.eye(STEPS)),
+        (TwoSteps, np.ones((STEPS, STEPS))),
+        (Conditioned, np.eye(STEPS) + 2 * np.triu(np.ones((STEPS, STEPS)), 1)),  # smaller first
+    ],
+)
+def test_steps(kind: type[Pairing], probs: np.ndarray) -> None:
+    """Steps are uniform on 1..T: one, twice the same, two independent ones, two in order."""
+    steps = draw(kind, "absorbing", "linear").t.view(SENTENCES, -1) - 1
+    assert 0 <= steps.min() and steps.max() < STEPS
+    code = steps[:, 0] if steps.shape[1] == 1 else steps[:, 0] * STEPS + steps[:, 1]
+    assert_drawn_from(count(code[None], probs.size), probs.reshape(1, -1) / probs.sum())
+
+
+def test_conditioned_steps_are_in_order() -> None:
+    """``s <= t``, and both cases occur."""
+    s, t = draw(Conditioned, "uniform", "linear").t.view(-1, 2).unbind(1)
+    assert (s <= t).all()
+    assert (s < t).any() and (s == t).any()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_conditioned_absorbing_copies_are_nested(schedule: str) -> None:
+    """With absorbing noise what is noisy at ``s < t`` is noisy at ``t``."""
+    corruption = draw(Conditioned, "absorbing", schedule)
+    (s, t), (at_s, at_t) = corruption.t.view(-1, 2).unbind(1), corruption.noisy.view(SENTENCES, 2, -1).unbind(1)
+    earlier = s < t
+    assert not (at_s & ~at_t)[earlier].any()
+    assert (at_t & ~at_s)[earlier].any()
+
+
+@pytest.mark.parametrize("kind", [Conditioned, SameStep])
+@pytest.mark.parametrize("noise", NOISES)
+def test_copies_at_one_step_differ(kind: type[Pairing], noise: str) -> None:
+    """Where ``s = t`` the second copy is another draw, not the first one again, and neither is nested in the other."""
+    corruption = draw(kind, noise, "linear")
+    (s, t), (at_s, at_t) = corruption.t.view(-1, 2).unbind(1), corruption.noisy.view(SENTENCES, 2, -1).unbind(1)
+    same = (s == t) & (t < STEPS)
+    assert (at_s & ~at_t)[same].any()
+    assert (at_t & ~at_s)[same].any()
+
+
+@pytest.mark.parametrize("kind", COPIES)
+def test_rows_are_sentence_by_sentence(kind: type[Pairing]) -> None:
+    """``R = B * copies`` rows, the copies of one sentence together; text, noise, step and mask of a row belong together."""
+    process = DiffusionProcess(Linear(STEPS), Absorbing(SENTENCE_VOCAB))
+    x0 = torch.randint(5, 9, (300, 7), generator=seeded())
+    x0[:, -2:] = torch.where(torch.arange(300)[:, None] % 3 == 0, SENTENCE_VOCAB.pad, x0[:, -2:])
+    corruption = kind()(process, x0, seeded(1))
+    rows = 300 * COPIES[kind]
+    assert corruption.x0.shape == corruption.x_t.shape == corruption.learnable.shape == (rows, 7)
+    assert corruption.t.shape == (rows,)
+    for row in range(rows):
+        assert torch.equal(corruption.x0[row], x0[row // COPIES[kind]])
+    assert torch.equal(corruption.learnable, corruption.x0 != SENTENCE_VOCAB.pad)
+    kept = corruption.x_t != SENTENCE_VOCAB.mask
+    assert torch.equal(corruption.x_t[kept], corruption.x0[kept])
+    assert kept[~corruption.learnable].all()
+    assert not (kept & corruption.learnable)[corruption.t == STEPS].any()
+    share = torch.stack([kept[corruption.learnable & (corruption.t == t)[:, None]].double().mean() for t in (1, 2, 3)])
+    assert share.tolist() == pytest.approx([0.75, 0.5, 0.25], abs=0.08)
+
+
+@pytest.mark.parametrize("kind", COPIES)
+def test_reproducible(kind: type[Pairing]) -> None:
+    """A generator in the same state gives the same steps and the same noise."""
+    process, x0 = build_process("mixture", "cosine"), torch.tensor(ORDINARY).expand(50, -1)
+    first, again, other = (kind()(process, x0, seeded(seed)) for seed in (3, 3, 4))
+    assert torch.equal(first.x_t, again.x_t) and torch.equal(first.t, again.t)
+    assert not torch.equal(first.x_t, other.x_t)

@@ -1,0 +1,88 @@
+"""Schedules: values worked out by hand, the shape they must have, and what they refuse."""
+
+import math
+
+import pytest
+import torch
+
+from rdm.diffusion.schedule import Cosine, Linear, Schedule, Sqrt, Table
+from rdm.errors import UserError
+from tests.diffusion.exact import SCHEDULES, STEPS, alphas, build_schedule
+
+ROOT2, ROOT3 = math.sqrt(2), math.sqrt(3)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        (Linear(4), [1, 3 / 4, 1 / 2, 1 / 4, 0]),
+        (Linear(3), [1, 2 / 3, 1 / 3, 0]),
+        (Sqrt(4), [1, 1 / 2, 1 - ROOT2 / 2, 1 - ROOT3 / 2, 0]),
+        (Cosine(4, s=0), [1, (2 + ROOT2) / 4, 1 / 2, (2 - ROOT2) / 4, 0]),
+        (Cosine(1, s=1), [1, 0]),  # cos^2(pi/4) = 1/2 cancels
+        (Cosine(2, s=1), [1, 2 * math.cos(3 * math.pi / 8) ** 2, 0]),
+        (Cosine(2), [1, math.cos(0.508 / 1.008 * math.pi / 2) ** 2 / math.cos(0.008 / 1.008 * math.pi / 2) ** 2, 0]),
+        (Table([1, 0.9, 0.2, 0.1]), [1, 0.9, 0.2, 0.1]),
+    ],
+)
+def test_values(schedule: Schedule, expected: list[float]) -> None:
+    """``alpha_0 .. alpha_T`` are the numbers of the definition, to float64 precision."""
+    steps = torch.arange(schedule.num_steps + 1)
+    torch.testing.assert_close(schedule.alpha(steps), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_agrees_with_the_brute_force(name: str) -> None:
+    """The alphas the other tests reason with are those of the schedules."""
+    actual = build_schedule(name).alpha(torch.arange(STEPS + 1))
+    torch.testing.assert_close(actual, torch.tensor(alphas(name), dtype=torch.float64), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 50, 1000])
+@pytest.mark.parametrize("kind", [Linear, Cosine, Sqrt])
+def test_falls_from_one_to_zero(kind: type[Schedule], steps: int) -> None:
+    """1 at 0 exactly (log(1 - alpha_0) is taken), 0 at T, strictly falling, float64."""
+    schedule = kind(steps)
+    alpha = schedule.alpha(torch.arange(steps + 1))
+    assert schedule.num_steps == steps
+    assert alpha.dtype == torch.float64
+    assert alpha[0].item() == 1
+    assert 0 <= alpha[-1].item() < 1e-30
+    assert (alpha.diff() < 0).all()
+
+
+@pytest.mark.parametrize("s", [0.0, 0.008, 0.02, 0.1])
+@pytest.mark.parametrize("size", [1, 3, 8, 33])
+def test_cosine_starts_at_exactly_one(s: float, size: int) -> None:
+    """The cosine is divided by its own value at 0, also where torch takes its vectorised path."""
+    assert (Cosine(50, s).alpha(torch.zeros(size, dtype=torch.long)) == 1).all()
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_keeps_the_shape(name: str, shape: tuple[int, ...]) -> None:
+    """``alpha`` is elementwise: every step of a tensor of any shape gets its own value."""
+    schedule = build_schedule(name)
+    steps = torch.randint(0, STEPS + 1, shape, generator=torch.Generator().manual_seed(0))
+    alpha = schedule.alpha(steps)
+    assert alpha.shape == steps.shape
+    assert alpha.flatten().tolist() == pytest.approx([alphas(name)[t] for t in steps.flatten().tolist()])
+
+
+@pytest.mark.parametrize("steps", [0, -1])
+@pytest.mark.parametrize("kind", [Linear, Cosine, Sqrt])
+def test_refuses_no_steps(kind: type[Schedule], steps: int) -> None:
+    """A diffusion takes at least one step."""
+    with pytest.raises(UserError, match="num_steps"):
+        kind(steps)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [[], [1.0], [0.9, 0.5, 0.0], [1.0, 0.5, 0.6, 0.0], [1.0, 0.5, -0.1], [1.0, math.nan, 0.0]],
+    ids=["empty", "no step", "noisy start", "rising", "negative", "nan"],
+)
+def test_refuses_a_bad_table(table: list[float]) -> None:
+    """A table starts at 1, never rises and stays non-negative."""
+    with pytest.raises(UserError):
+        Table(table)

@@ -1,0 +1,53 @@
+"""Make one optimiser step and save its gradients: ``python -m tests.training.one_step OUT DEVICES ACCUMULATE``.
+
+Run as a process of its own, because DDP starts one for every rank.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from rdm.training.module import TrainingModule
+from rdm.training.optim import InverseSqrt, Optimization
+from tests.builders import FixedPairing, tiny_system, toy_data
+
+
+class KeepGradients(pl.Callback):
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def on_before_optimizer_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Any) -> None:
+        if trainer.is_global_zero:
+            torch.save({name: p.grad.clone() for name, p in pl_module.named_parameters()}, self.file)
+
+
+def one_step(file: Path, devices: int = 1, accumulate: int = 1, sentences: int = 24) -> None:
+    """One step over the same 24 sentences, cut into ``devices * accumulate`` batches of uneven size."""
+    torch.manual_seed(0)
+    parts = devices * accumulate
+    data = toy_data(train=sentences, max_tokens=None, max_sentences=sentences if parts == 1 else sentences // parts)
+    module = TrainingModule(
+        tiny_system(data.vocab, pairing=FixedPairing()), Optimization(InverseSqrt(warmup_steps=1), lr=1e-3)
+    )
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        devices=devices,
+        strategy="ddp" if devices > 1 else "auto",
+        max_steps=1,
+        accumulate_grad_batches=accumulate,
+        limit_val_batches=0,
+        callbacks=[KeepGradients(file)],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+    )
+    trainer.fit(module, data)
+
+
+if __name__ == "__main__":
+    one_step(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

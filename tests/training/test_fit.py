@@ -1,0 +1,136 @@
+"""The training loop: it overfits, it repeats to the bit, and what is decoded are the averaged weights."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from rdm.data.pairs import ToyTranslation
+from rdm.evaluation.metrics import sacre_bleu
+from rdm.training.ema import EMA, warmed_up_decay
+from rdm.training.module import TrainingModule, combine
+from rdm.training.optim import Cosine, InverseSqrt, Optimization
+from rdm.training.sampling import SampleAtValidation
+from tests.builders import RECIPES, batch_of, sampler, tiny_system, toy_data
+
+
+def fit(data: ToyTranslation, steps: int, callbacks: list[pl.Callback], **options: Any) -> TrainingModule:
+    module = TrainingModule(tiny_system(data.vocab), Optimization(InverseSqrt(warmup_steps=5), lr=1e-2))
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_steps=steps,
+        callbacks=callbacks,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        num_sanity_val_steps=0,
+        **{"logger": False, **options},
+    )
+    trainer.fit(module, data)
+    return module
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_overfits_32_pairs(name: str) -> None:
+    """Every system learns 32 pairs by heart and decodes them with its own strategy."""
+    data = toy_data(train=32)
+    batch = batch_of(data, list(range(32)))
+    torch.manual_seed(1)
+    system = tiny_system(data.vocab, name, dim=64)
+    optimizer, schedule = Optimization(Cosine(warmup_steps=20), lr=4e-3, weight_decay=0.0).build(system.parameters(), 400)
+    for _ in range(400):
+        terms = system.loss(batch)
+        loss = combine(terms, {term.name: term.total / batch.counts[term.unit] for term in terms})
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    system.eval()
+    sources, targets = data.texts("train")
+    order = batch.ids.tolist()
+    rows = system.generate(batch.source, sampler(name), torch.Generator().manual_seed(0)).tokens
+    outputs = data.tokenizer.decode(rows.tolist())
+    assert sacre_bleu(outputs, [targets[i] for i in order]).value > 90, outputs[:3]
+
+
+class Losses(pl.Callback):
+    def __init__(self) -> None:
+        self.values: list[float] = []
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.values.append(float(outputs["loss"]))
+
+
+def test_same_seed_same_losses() -> None:
+    """To the bit; and another seed gives others."""
+    runs = []
+    for seed in (1, 1, 2):
+        pl.seed_everything(seed, verbose=False)
+        losses = Losses()
+        fit(toy_data(max_tokens=256), steps=8, callbacks=[losses, EMA()])
+        runs.append(losses.values)
+    assert len(runs[0]) == 8
+    assert runs[0] == runs[1] != runs[2]
+
+
+class WeightsSeen(pl.Callback):
+    """Records the raw weights at the end of every training step."""
+
+    def __init__(self) -> None:
+        self.raw: list[torch.Tensor] = []
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, *_: Any) -> None:
+        self.raw.append(pl_module.system.denoiser.tokens.weight.detach().clone())
+
+
+@pytest.mark.parametrize("ema_first", [True, False])
+def test_decodes_averaged_weights(ema_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At validation the system generates with the moving average of all steps, in whatever order callbacks stand."""
+    seen, weights, decay = [], WeightsSeen(), 0.9
+    data = toy_data(max_tokens=256)
+    sampling = SampleAtValidation(sampler(), sentences=2)
+    monkeypatch.setattr(
+        "rdm.systems.diffusion.DiffusionSystem.generate",
+        lambda self, *_, **__: seen.append(self.denoiser.tokens.weight.detach().clone()) or 1 / 0,
+    )
+    callbacks = [EMA(decay), sampling] if ema_first else [sampling, EMA(decay)]
+    with pytest.raises(ZeroDivisionError):
+        fit(data, 6, [weights, *callbacks], val_check_interval=4, check_val_every_n_epoch=None)
+    average = weights.raw[0]
+    for number, raw in enumerate(weights.raw[1:4], 1):
+        average = torch.lerp(average, raw, 1 - warmed_up_decay(decay, number))
+    torch.testing.assert_close(seen[0], average)
+    assert not torch.allclose(seen[0], weights.raw[3], atol=1e-3)
+
+
+def test_decay_warms_up() -> None:
+    assert warmed_up_decay(0.9999, 0) == pytest.approx(0.1)
+    assert warmed_up_decay(0.9999, 10**7) == 0.9999
+
+
+def test_samples_are_logged(tmp_path: Path) -> None:
+    """BLEU is a metric, and the table and trace land beside the CSV log."""
+    logger = pl.loggers.CSVLogger(tmp_path, name="", version="")
+    data = toy_data(max_tokens=256)
+    sampling = SampleAtValidation(sampler(), sentences=8, shown=2)
+    module = fit(data, 4, [sampling, EMA()], logger=logger, val_check_interval=4, check_val_every_n_epoch=None)
+    assert "val/bleu" in module.trainer.callback_metrics
+    page = (tmp_path / "samples" / "step_0000004.md").read_text()
+    sources, references = data.texts("valid")
+    assert all(f"| {sources[i]} | {references[i]} |" in page for i in range(2))
+    assert "[<mask>]" in page
+    assert len([line for line in page.splitlines() if line[:4].strip().isdigit()]) == 6  # noise and five iterations
+
+
+def test_learning_rates() -> None:
+    inverse, cosine = InverseSqrt(100), Cosine(100, floor=0.1)
+    for schedule in (inverse, cosine):
+        assert schedule.factor(0, 1000) == pytest.approx(0.01)
+        assert schedule.factor(99, 1000) == pytest.approx(1)
+        assert schedule.factor(100, 1000) == pytest.approx(1)
+    assert inverse.factor(400, 1000) == pytest.approx(0.5)
+    assert cosine.factor(1000, 1000) == pytest.approx(0.1)
+    assert cosine.factor(550, 1000) == pytest.approx(0.55)
