@@ -45,7 +45,9 @@ def tiny_denoiser(vocab: Vocab, dim: int = 32, pre_norm: bool = True, dropout: f
     )
 
 
-def tiny_system(vocab: Vocab, name: str = "rdm_absorbing", dim: int = 32, pairing: Pairing | None = None) -> DiffusionSystem:
+def tiny_system(
+    vocab: Vocab, name: str = "rdm_absorbing", dim: int = 32, pairing: Pairing | None = None
+) -> DiffusionSystem:
     noise, schedule, own_pairing, objective, _ = RECIPES[name]
     process = DiffusionProcess(schedule, noise(vocab))
     return DiffusionSystem(vocab, process, pairing or own_pairing, objective, tiny_denoiser(vocab, dim))
@@ -68,9 +70,7 @@ def batch_of(data: ToyTranslation, indices: list[int], split: str = "train") -> 
 class FixedPairing(Pairing):
     """Noise that depends on the sentence alone, so that the same sentence is noised alike in any batch."""
 
-    def __call__(
-        self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None = None
-    ) -> Corruption:
+    def __call__(self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None = None) -> Corruption:
         learnable = process.learnable(x0)
         t = 1 + x0.sum(1) % process.num_steps
         noised = learnable & ((x0 * 7 + torch.arange(x0.shape[1])) % 3 == 0)

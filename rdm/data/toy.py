@@ -65,9 +65,9 @@ class ToyLanguage:
             """Every other entry has two target words for one source word."""
             return [(upland(), tuple(lowland() for _ in range(1 + i % 2))) for i in range(count)]
 
-        self.nouns = [Noun(source, target, i // 2 % 2) for i, (source, target) in enumerate(entries(40))]
-        self.adjectives, self.adverbs, self.prepositions = entries(16), entries(10), entries(6)
-        self.transitive, self.intransitive = entries(24), entries(12)
+        self.nouns = [Noun(source, target, i // 2 % 2) for i, (source, target) in enumerate(entries(24))]
+        self.adjectives, self.adverbs, self.prepositions = entries(10), entries(6), entries(4)
+        self.transitive, self.intransitive = entries(14), entries(8)
         self.plural_mark, self.definite_mark, self.past_mark, self.and_mark = (upland() for _ in range(4))
         self.articles = {key: lowland() for key in product((0, 1), (False, True), (False, True))}
         self.auxiliaries = {key: lowland() for key in product((False, True), (False, True))}

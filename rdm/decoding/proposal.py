@@ -29,11 +29,15 @@ class Proposal:
         """The temperature at ``progress`` from 0 (first iteration) to 1 (last iteration)."""
         return self.temperature + progress * (self.final_temperature - self.temperature)
 
+    def draw(self, logits: Tensor, progress: float = 0.0, generator: torch.Generator | None = None) -> Tensor:
+        """Ids ``[P]`` from logits ``[P, V]``."""
+        return draw(logits, self.temperature_at(progress), self.top_p, generator)
+
     def __call__(
         self, logits: Tensor, progress: float = 0.0, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
         """Tokens ``[P]`` and their log-probabilities ``[P]`` (of the model itself, without temperature)."""
-        tokens = draw(logits, self.temperature_at(progress), self.top_p, generator)
+        tokens = self.draw(logits, progress, generator)
         chosen = logits.gather(1, tokens[:, None]).squeeze(1)
         return tokens, chosen.float() - logits.float().logsumexp(-1)
 

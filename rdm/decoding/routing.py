@@ -9,6 +9,7 @@ with ``u1 ~ q_noise`` and ``u2 ~ q_noise(x_t)``. A :class:`Router` returns one :
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -16,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rdm.decoding.proposal import draw
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 
@@ -46,7 +46,7 @@ class State:
     scores: Tensor  # [R, N] log-probability of the proposal now
     positions: Tensor  # [R, N] bool: where the network was asked, P of them
     logits: Tensor  # [P, V] its answer there, for methods that want the whole distribution
-    temperature: float  # of this iteration; 0 means argmax
+    draw: Callable[[Tensor], Tensor]  # an id a row of logits, at the temperature and nucleus of this iteration
     count: Tensor  # [R] how many tokens should be denoised after this iteration: k
     noise_rate: float  # share the schedule leaves noisy after this iteration
     generator: torch.Generator | None = None
@@ -74,9 +74,17 @@ class Transition(ABC):
     rescores = True
 
     def plan(
-        self, process: DiffusionProcess, iterations: int, free: Tensor, generator: torch.Generator | None
+        self,
+        process: DiffusionProcess,
+        iterations: int,
+        free: Tensor,
+        memo: dict[str, Any],
+        generator: torch.Generator | None,
     ) -> list[int]:
-        """The steps to visit, from ``T`` down to 0: by default ``iterations`` strides that differ by at most one."""
+        """The steps to visit, from ``T`` down to 0: by default ``iterations`` strides that differ by at most one.
+
+        ``memo`` is the one that comes back in every :class:`State` of this decoding.
+        """
         return [process.num_steps - i * process.num_steps // iterations for i in range(iterations + 1)]
 
     @abstractmethod
@@ -98,10 +106,11 @@ class Router(Transition):
         action = torch.where(state.free, self.route(state), Action.KEEP)
         t, s = state.steps()
         remains = state.process.renoise(state.tokens, t, s, state.generator)
-        fresh = remains
-        if not self.sent_back_interpolates:
-            fresh = state.process.noise.sample(state.tokens, state.generator)
-        noise = torch.where(state.denoised, fresh, remains)
+        sent_back = state.process.noise.sample(state.tokens, state.generator)
+        if self.sent_back_interpolates:
+            looks_like_noise = state.process.noise.prob(state.tokens) > 0
+            sent_back = torch.where(looks_like_noise, remains, sent_back)
+        noise = torch.where(state.denoised, sent_back, remains)
         taken, noised = action == Action.PROPOSE, action == Action.NOISE
         return Outcome(
             tokens=torch.where(taken, state.proposal, torch.where(noised, noise, state.tokens)),
@@ -123,7 +132,7 @@ def top_k(scores: Tensor, k: Tensor, among: Tensor) -> Tensor:
 
     By rank, ties in favour of the earlier position, so that equal, infinite or not-a-number scores change nothing.
     """
-    order = scores.nan_to_num(nan=float("-inf")).argsort(dim=1, descending=True, stable=True)
+    order = scores.masked_fill(scores.isnan(), float("-inf")).argsort(dim=1, descending=True, stable=True)
     candidates_first = (~among.gather(1, order)).long().argsort(dim=1, stable=True)
     rank = order.gather(1, candidates_first).argsort(dim=1)
     return (rank < k[:, None]) & among
@@ -223,13 +232,13 @@ class PosteriorStep(Transition):
         posterior = state.process.posterior_log_probs(
             x_t, log_probs, torch.full_like(x_t, state.t), torch.full_like(x_t, state.s)
         )
-        chosen = draw(posterior, state.temperature, generator=state.generator)
+        chosen = state.draw(posterior)
         tokens, stored = state.tokens.clone(), state.stored.clone()
         tokens[at] = chosen
         stored[at] = log_probs.gather(1, chosen[:, None]).squeeze(1)
         return Outcome(
             tokens=tokens,
-            denoised=(tokens == state.proposal) & state.free,
+            denoised=((tokens == state.proposal) | (state.s == 0)) & state.free,
             stored=stored,
             action=torch.where(tokens == state.tokens, Action.KEEP, Action.PROPOSE),
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -89,7 +90,7 @@ class Sampler:
         stored = torch.zeros(tokens.shape, device=tokens.device)
         lengths = free.sum(1)
         memo: dict[str, Any] = {}
-        grid = self.transition.plan(process, self.steps, free, generator)
+        grid = self.transition.plan(process, self.steps, free, memo, generator)
         iterations = len(grid) - 1
         for iteration, (t, s) in enumerate(pairwise(grid), 1):
             positions = free if self.transition.rescores else free & ~denoised
@@ -111,7 +112,7 @@ class Sampler:
                 scores=scores,
                 positions=positions,
                 logits=logits,
-                temperature=self.proposal.temperature_at(progress),
+                draw=partial(self.proposal.draw, progress=progress, generator=generator),
                 count=self.schedule.denoised(iteration, iterations, lengths),
                 noise_rate=self.schedule.noise_rate(iteration, iterations),
                 generator=generator,

@@ -12,11 +12,11 @@ from rdm.vocab import Vocab
 
 @dataclass(frozen=True)
 class Frame:
-    """The rows after one iteration: tokens ``[R, N]`` and which are denoised; iteration 0 is the first noise."""
+    """The rows after one iteration: tokens ``[R, N]`` and which are noise; iteration 0 is the first noise."""
 
     iteration: int
     tokens: Tensor
-    denoised: Tensor
+    noisy: Tensor
 
 
 @dataclass
@@ -27,8 +27,8 @@ class Trace:
 
     def __call__(self, state: State, outcome: Outcome) -> None:
         if not self.frames:
-            self.frames.append(Frame(0, state.tokens.cpu(), state.denoised.cpu()))
-        self.frames.append(Frame(state.iteration, outcome.tokens.cpu(), outcome.denoised.cpu()))
+            self.frames.append(Frame(0, state.tokens.cpu(), (state.free & ~state.denoised).cpu()))
+        self.frames.append(Frame(state.iteration, outcome.tokens.cpu(), (state.free & ~outcome.denoised).cpu()))
 
 
 class Pieces(Protocol):
@@ -45,6 +45,6 @@ def lines(trace: Trace, row: int, tokenizer: Pieces) -> list[str]:
     text = []
     for frame in trace.frames:
         tokens = frame.tokens[row].tolist()
-        shown = zip(tokens, tokenizer.pieces(tokens), frame.denoised[row].tolist(), strict=True)
-        text.append(" ".join(piece if done else f"[{piece}]" for token, piece, done in shown if token not in hidden))
+        shown = zip(tokens, tokenizer.pieces(tokens), frame.noisy[row].tolist(), strict=True)
+        text.append(" ".join(f"[{piece}]" if noisy else piece for token, piece, noisy in shown if token not in hidden))
     return text

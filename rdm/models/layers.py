@@ -120,10 +120,9 @@ class Embedding(nn.Module):
 
         The projection of the concatenation is a sum of two projections, so positions are projected once, not a row.
         """
-        dim = self.tokens.embedding_dim
-        token_weight, position_weight = self.project.weight.split(dim, 1)
+        token_weight, position_weight = (self.project.weight * self.scale).chunk(2, 1)
         positions = functional.linear(self.positions.weight[: x.shape[1]], position_weight, self.project.bias)
-        return self.dropout(functional.linear(self.tokens(x) * self.scale, token_weight) + positions)
+        return self.dropout(functional.linear(self.tokens(x), token_weight) + positions)
 
 
 class TimeEmbedding(nn.Module):

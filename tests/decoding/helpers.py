@@ -185,13 +185,13 @@ def make_state(tokens: list[list[int]] | Tensor, noise: str | Noise = "absorbing
         "scores": torch.zeros(tokens.shape),
         "positions": free,
         "logits": torch.zeros(int(free.sum()), VOCAB.size),
-        "temperature": 0.0,
+        "draw": lambda logits: logits.argmax(-1),
         "count": torch.ones_like(tokens[:, 0]),
         "noise_rate": 0.5,
         "generator": seeded(),
         **given,
     }
-    as_given = {"process", "generator", "logits"}
+    as_given = {"process", "generator", "logits", "draw"}
     for name, value in values.items():
         if isinstance(value, list) and name not in as_given:
             values[name] = torch.tensor(value)

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from rdm.decoding.routing import Action, Ancestral, PosteriorStep, Transition, Unconditional
+from rdm.decoding.sampler import Canvas
 from rdm.diffusion import schedule as alphas
 from rdm.diffusion.noise import Uniform
+from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import UserError
 from rdm.vocab import Vocab
 from tests.decoding.helpers import (
@@ -30,7 +32,6 @@ from tests.decoding.helpers import (
     make_sampler,
     p_value,
     random_table,
-    seeded,
 )
 
 ROWS = 20_000
@@ -43,7 +44,7 @@ ALPHAS = {  # by hand, not from the code under test
 MATCH, REJECT = 1e-3, 1e-6
 
 
-def process_with(noise: str, schedule: str = "linear"):
+def process_with(noise: str, schedule: str = "linear") -> DiffusionProcess:
     return make_process(noise, schedule=alphas.Table(ALPHAS[schedule].tolist()))
 
 
@@ -134,7 +135,8 @@ def test_keep_denoised_is_another_distribution() -> None:
     """Under uniform noise ``keep_denoised`` changes what is generated, and each matches its own enumeration only."""
     table, grids = random_table(STEPS, 1, seed=2), []
     q, alpha = NOISES["uniform"]().probs.numpy(), ALPHAS["linear"]
-    table[1:3, ..., 2:] = [0.1, 0.1, 0.1, 0.7]  # a late opinion that only tokens sent back can still take
+    table[3:, ..., 2:] = [0.7, 0.1, 0.1, 0.1]
+    table[:3, ..., 2:] = [0.1, 0.1, 0.1, 0.7]  # a late opinion: what is denoised early takes it only if sent back
     for keep in (True, False):
         tokens, grid = sample(Ancestral(keep_denoised=keep), "uniform", table, 4)
         grids.append(grid)
@@ -212,7 +214,7 @@ def test_marginal_posterior_gives_the_data(noise: str) -> None:
     assert p_value(tokens, data) > MATCH
 
 
-# --- no noise is left at the end ---------------------------------------------------------------------------------------
+# --- no noise is left at the end -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -292,7 +294,7 @@ def test_certain_denoiser(name: str) -> None:
     assert all(torch.equal(outcome.denoised.sum(1), state.count) for state, outcome in seen)
 
 
-# --- the loop itself ----------------------------------------------------------------------------------------------------
+# --- the loop itself -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -305,6 +307,7 @@ def test_starts_from_noise(noise: str) -> None:
     assert p_value(state.tokens[:, 1:], process.noise.probs.numpy()) > MATCH
     assert torch.equal(state.tokens[:, 0], canvas.tokens[:, 0])
     assert not state.denoised.any()
+    assert not state.stored.any()
 
 
 @pytest.mark.parametrize("steps", [1, 3, 6])
@@ -343,7 +346,7 @@ def test_rows_do_not_disturb_each_other(name: str) -> None:
     denoise, canvas = Restless(process, 11), make_canvas([5, 9, 2], prefix=2)
     together, _ = decode(ROUTERS[name](), process, denoise, canvas, 6)
     for row, length in enumerate([5, 9, 2]):
-        one = type(canvas)(canvas.tokens[row : row + 1, : length + 2], canvas.pinned[row : row + 1, : length + 2])
+        one = Canvas(canvas.tokens[row : row + 1, : length + 2], canvas.pinned[row : row + 1, : length + 2])
         alone, _ = decode(ROUTERS[name](), process, denoise, one, 6)
         assert alone.tokens[0].tolist() == together.tokens[row, : length + 2].tolist()
         assert alone.scores[0].item() == pytest.approx(together.scores[row].item(), rel=1e-5)
@@ -360,13 +363,15 @@ def test_reproducible_by_seed() -> None:
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(1, [1.0]), (2, [1.0, 0.2]), (5, [1.0, 0.8, 0.6, 0.4, 0.2])], ids=str)
-def test_annealed_temperature_along_the_loop(steps: int, expected: list[float]) -> None:
+def test_annealed_temperature_along_the_loop(
+    steps: int, expected: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first iteration has the first temperature, the last one the final temperature."""
-    process = make_process("absorbing", 5)
-    _, seen = decode(
-        Unconditional(), process, Restless(process, 4), make_canvas([4]), steps, temperature=1.0, final_temperature=0.2
-    )
-    assert [state.temperature for state, _ in seen] == pytest.approx(expected)
+    process, used = make_process("absorbing", 5), []
+    monkeypatch.setattr("rdm.decoding.proposal.draw", lambda logits, t, *_: used.append(t) or logits.argmax(-1))
+    denoise = Restless(process, 4)
+    decode(Unconditional(), process, denoise, make_canvas([4]), steps, temperature=1.0, final_temperature=0.2)
+    assert used == pytest.approx(expected)
 
 
 def test_the_canvas_is_not_changed() -> None:
@@ -384,7 +389,7 @@ def test_bad_values(options: dict[str, int]) -> None:
         make_sampler(Unconditional(), **options)
 
 
-# --- the degenerate posterior -------------------------------------------------------------------------------------------
+# --- the degenerate posterior ----------------------------------------------------------------------------------------
 
 
 class ChangesItsMind:
@@ -405,26 +410,25 @@ class ChangesItsMind:
         return logits[positions]
 
 
-@pytest.mark.parametrize("schedule", [alphas.Linear(20), alphas.Cosine(20)], ids=["linear", "cosine"])
+@pytest.mark.parametrize("schedule", [alphas.Linear(16), alphas.Cosine(16)], ids=["linear", "cosine"])
 def test_posterior_decides_in_the_first_iteration(schedule: alphas.Schedule) -> None:
     """Under uniform noise over a few thousand ids the posterior argmax stays with its first guess, although the
     network changes its mind at every step; the router goes on taking new tokens to the end."""
-    vocab = Vocab(size=3005)
+    vocab = Vocab(size=2505)
     process = make_process(Uniform(vocab), schedule=schedule)
     denoise = ChangesItsMind(vocab)
-    canvas = type(make_canvas([1]))(torch.full((8, 20), 1), torch.zeros(8, 20, dtype=torch.bool))
-    favourites = [denoise.favourite(canvas.tokens, torch.full((8,), t)) for t in range(21)]
+    canvas = Canvas(torch.full((4, 16), MASK), torch.zeros(4, 16, dtype=torch.bool))
+    favourites = [denoise.favourite(canvas.tokens, torch.full((4,), t)) for t in range(17)]
 
-    decoded, seen = decode(PosteriorStep(), process, denoise, canvas, 20)
+    _, seen = decode(PosteriorStep(), process, denoise, canvas, 16)
     first = seen.seen[0][1].tokens
-    assert torch.equal(first, favourites[20])
+    assert torch.equal(first, favourites[16])
     for _, outcome in seen:
         assert (outcome.tokens != first).double().mean() < 0.02
-    assert torch.equal(decoded.tokens, seen.seen[-1][1].tokens)
 
-    decoded, seen = decode(Unconditional(), process, denoise, canvas, 20)
+    decoded, seen = decode(Unconditional(), process, denoise, canvas, 16)
     for state, outcome in seen.seen[1:]:
         changed = (outcome.tokens != state.tokens) & outcome.denoised
-        assert changed.double().mean() >= 0.04
-    steps_taken = [t for t in range(1, 21) if (decoded.tokens == favourites[t]).any()]
-    assert len(steps_taken) >= 15
+        assert changed.double().mean() > 0.05
+    decided_at = [t for t in range(1, 17) if (decoded.tokens == favourites[t]).any()]
+    assert len(decided_at) >= 5

@@ -1,6 +1,7 @@
 """The number of denoised tokens after each iteration, and the steps visited."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -98,7 +99,7 @@ def test_cosine_matches_the_formula() -> None:
 
 def plan(steps: int, iterations: int) -> list[int]:
     free = torch.ones(1, 1, dtype=torch.bool)
-    return Unconditional().plan(make_process("absorbing", steps), iterations, free, None)
+    return Unconditional().plan(make_process("absorbing", steps), iterations, free, {}, None)
 
 
 @settings(deadline=None, derandomize=True)
@@ -107,7 +108,7 @@ def test_plan_is_even(at: tuple[int, int]) -> None:
     """M iterations over T steps go from T to 0 in M strides of at least one that differ by at most one."""
     iterations, steps = at
     grid = plan(steps, iterations)
-    strides = [t - s for t, s in zip(grid, grid[1:], strict=False)]
+    strides = [t - s for t, s in pairwise(grid)]
     assert (grid[0], grid[-1], len(strides)) == (steps, 0, iterations)
     assert min(strides) >= 1
     assert max(strides) - min(strides) <= 1
@@ -122,7 +123,7 @@ def test_network_sees_the_plan() -> None:
         grid = plan(10, iterations)
         assert denoise.steps == grid[:-1]
         assert min(denoise.steps) >= 1
-        assert [(state.t, state.s) for state, _ in seen] == list(zip(grid, grid[1:], strict=False))
+        assert [(state.t, state.s) for state, _ in seen] == list(pairwise(grid))
         assert [(state.iteration, state.iterations) for state, _ in seen] == [
             (i, iterations) for i in range(1, iterations + 1)
         ]

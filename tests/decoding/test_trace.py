@@ -50,18 +50,18 @@ def test_frames(noise: str, iterations: int) -> None:
     first, last = trace.frames[0], trace.frames[-1]
     drawn = NO_SPECIALS[noise].sample(CANVAS.tokens, seeded(3))  # the first thing the sampler draws
     assert torch.equal(first.tokens, torch.where(CANVAS.pinned, CANVAS.tokens, drawn))
-    assert not first.denoised.any()
+    assert torch.equal(first.noisy, ~CANVAS.pinned)
     assert torch.equal(last.tokens, tokens)
-    assert torch.equal(last.denoised, ~CANVAS.pinned)
-    counts = [int(frame.denoised.sum()) for frame in trace.frames]
-    assert counts == sorted(counts)
+    assert not last.noisy.any()
+    counts = [int(frame.noisy.sum()) for frame in trace.frames]
+    assert counts == sorted(counts, reverse=True)
 
 
 def test_frames_are_not_overwritten() -> None:
     """Earlier frames keep what they showed: under mask noise, exactly the noisy positions are masks."""
     trace, _ = traced(Commit(), NO_SPECIALS["absorbing"])
     for frame in trace.frames:
-        assert torch.equal(frame.tokens == MASK, ~frame.denoised & ~CANVAS.pinned)
+        assert torch.equal(frame.tokens == MASK, frame.noisy)
     assert len({tuple(frame.tokens[0].tolist()) for frame in trace.frames}) == len(trace.frames)
 
 
@@ -70,9 +70,8 @@ def test_lines_by_hand() -> None:
     tokens = torch.tensor([[BOS, 5, 6, 7, EOS, PAD], [BOS, MASK, 8, EOS, PAD, PAD]])
     after = torch.tensor([[BOS, 9, 6, 7, EOS, PAD], [BOS, 5, 8, EOS, PAD, PAD]])
     free = torch.tensor([[False, True, True, True, False, False], [False, True, True, False, False, False]])
-    none = torch.zeros_like(free)
-    some = torch.tensor([[False, True, False, True, False, False], [False, False, True, False, False, False]])
-    trace = Trace([Frame(0, tokens, none), Frame(1, tokens, some), Frame(2, after, free)])
+    some = torch.tensor([[False, False, True, False, False, False], [False, True, False, False, False, False]])
+    trace = Trace([Frame(0, tokens, free), Frame(1, tokens, some), Frame(2, after, torch.zeros_like(free))])
     assert lines(trace, 0, Words()) == ["[a] [b] [c]", "a [b] c", "e b c"]
     assert lines(trace, 1, Words()) == ["[<mask>] [d]", "[<mask>] d", "a d"]
 
@@ -87,7 +86,7 @@ def test_lines_of_a_decoding(noise: str, row: int) -> None:
     assert len(shown) == len(trace.frames)
     assert all(piece.startswith("[") and piece.endswith("]") for piece in shown[0].split())
     assert shown[-1] == " ".join(words)
-    assert [line.count("[") for line in shown] == [int((~f.denoised & ~CANVAS.pinned)[row].sum()) for f in trace.frames]
+    assert [line.count("[") for line in shown] == [int(f.noisy[row].sum()) for f in trace.frames]
 
 
 def test_pinned_text_is_not_shown_as_noise() -> None:

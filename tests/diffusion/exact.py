@@ -5,7 +5,6 @@ definitions; of ``rdm`` only the objects under test are built, none of their for
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -68,12 +67,12 @@ def build_process(noise_name: str, schedule_name: str, steps: int = STEPS) -> Di
     return DiffusionProcess(build_schedule(schedule_name, steps), build_noise(noise_name))
 
 
-@dataclass(frozen=True)
 class Chain:
     """The forward Markov chain of one token, as explicit matrices ``[from, to]``."""
 
-    alphas: list[float]
-    noise: np.ndarray
+    def __init__(self, alphas: list[float], noise: np.ndarray) -> None:
+        self.alphas, self.noise = alphas, noise
+        self.products: dict[tuple[int, int], np.ndarray] = {}
 
     @classmethod
     def of(cls, noise_name: str, schedule_name: str, steps: int = STEPS) -> "Chain":
@@ -90,10 +89,9 @@ class Chain:
 
     def between(self, s: int, t: int) -> np.ndarray:
         """``q(x_t | x_s)``: the product of the steps."""
-        matrix = np.eye(len(self.noise))
-        for step in range(s + 1, t + 1):
-            matrix = matrix @ self.step(step)
-        return matrix
+        if (s, t) not in self.products:
+            self.products[s, t] = np.eye(len(self.noise)) if s == t else self.between(s, t - 1) @ self.step(t)
+        return self.products[s, t]
 
     def reachable(self, x0: int, t: int) -> list[int]:
         """The values ``x_t`` can take."""

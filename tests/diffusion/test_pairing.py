@@ -24,7 +24,7 @@ from tests.diffusion.exact import (
 )
 
 STEPS = 4
-SENTENCES = 60_000
+SENTENCES = 40_000
 COPIES = {Single: 1, Conditioned: 2, SameStep: 2, TwoSteps: 2}
 PAIRS = (Conditioned, SameStep, TwoSteps)
 
@@ -89,10 +89,11 @@ def test_marginals(kind: type[Pairing], noise: str, schedule: str) -> None:
     chain = Chain.of(noise, schedule, STEPS)
     corruption = draw(kind, noise, schedule, seed=1)
     steps, tokens = corruption.t.view(SENTENCES, -1), corruption.x_t.view(SENTENCES, COPIES[kind], -1)
-    for copy in range(COPIES[kind]):
-        for step in range(1, STEPS + 1):
-            values = tokens[steps[:, copy] == step, copy].T
-            assert_drawn_from(count(values, VOCAB.size), chain.between(0, step)[list(ORDINARY)])
+    counts, probs = [], []
+    for copy, step in product(range(COPIES[kind]), range(1, STEPS + 1)):
+        counts.append(count(tokens[steps[:, copy] == step, copy].T, VOCAB.size))
+        probs.append(chain.between(0, step)[list(ORDINARY)])
+    assert_drawn_from(np.concatenate(counts), np.concatenate(probs))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_marginals(kind: type[Pairing], noise: str, schedule: str) -> None:
 def test_steps(kind: type[Pairing], probs: np.ndarray) -> None:
     """Steps are uniform on 1..T: one, twice the same, two independent ones, two in order."""
     steps = draw(kind, "absorbing", "linear").t.view(SENTENCES, -1) - 1
-    assert 0 <= steps.min() and steps.max() < STEPS
+    assert set(steps.unique().tolist()) == set(range(STEPS))
     code = steps[:, 0] if steps.shape[1] == 1 else steps[:, 0] * STEPS + steps[:, 1]
     assert_drawn_from(count(code[None], probs.size), probs.reshape(1, -1) / probs.sum())
 
@@ -116,7 +117,7 @@ def test_conditioned_steps_are_in_order() -> None:
     """``s <= t``, and both cases occur."""
     s, t = draw(Conditioned, "uniform", "linear").t.view(-1, 2).unbind(1)
     assert (s <= t).all()
-    assert (s < t).any() and (s == t).any()
+    assert 0 < (s == t).sum() < SENTENCES
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -142,7 +143,7 @@ def test_copies_at_one_step_differ(kind: type[Pairing], noise: str) -> None:
 
 @pytest.mark.parametrize("kind", COPIES)
 def test_rows_are_sentence_by_sentence(kind: type[Pairing]) -> None:
-    """``R = B * copies`` rows, the copies of one sentence together; text, noise, step and mask of a row belong together."""
+    """``R = B * copies`` rows, the copies of one sentence together; text, noise and step of a row match."""
     process = DiffusionProcess(Linear(STEPS), Absorbing(SENTENCE_VOCAB))
     x0 = torch.randint(5, 9, (300, 7), generator=seeded())
     x0[:, -2:] = torch.where(torch.arange(300)[:, None] % 3 == 0, SENTENCE_VOCAB.pad, x0[:, -2:])
@@ -166,5 +167,6 @@ def test_reproducible(kind: type[Pairing]) -> None:
     """A generator in the same state gives the same steps and the same noise."""
     process, x0 = build_process("mixture", "cosine"), torch.tensor(ORDINARY).expand(50, -1)
     first, again, other = (kind()(process, x0, seeded(seed)) for seed in (3, 3, 4))
-    assert torch.equal(first.x_t, again.x_t) and torch.equal(first.t, again.t)
+    assert torch.equal(first.x_t, again.x_t)
+    assert torch.equal(first.t, again.t)
     assert not torch.equal(first.x_t, other.x_t)

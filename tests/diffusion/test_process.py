@@ -33,7 +33,7 @@ GAPS = (1, 3, STEPS)  # s = t - 1; a larger gap; s = 0
 
 
 def transitions(chain: Chain, gap: int | None = None) -> list[tuple[int, int, int, int]]:
-    """Every possible ``(x0, x_t, t, s)``: all ``s < t``, or only the largest ``s`` at least ``gap`` below ``t`` (or 0)."""
+    """Every possible ``(x0, x_t, t, s)``: with ``s = t - gap`` (0 where there is no such step), or all ``s < t``."""
     return [
         (x0, x_t, t, s)
         for t in range(1, chain.steps + 1)
@@ -128,7 +128,7 @@ def test_branching_form_of_the_posterior(noise: str, schedule: str) -> None:
 @pytest.mark.parametrize("gap", GAPS)
 @pytest.mark.parametrize(("noise", "schedule"), EVERY_CASE)
 def test_step_posterior_draws_from_the_posterior(noise: str, schedule: str, gap: int) -> None:
-    """``step_posterior`` draws from ``q(x_s | x_t, x_0)``: all ``x_t`` and ``x_0`` in one batch, each row its own steps."""
+    """``step_posterior`` draws from ``q(x_s | x_t, x_0)``: every ``t``, ``x_t`` and ``x_0``, together in one batch."""
     chain, process = Chain.of(noise, schedule), build_process(noise, schedule)
     rows = transitions(chain, gap)
     x0, x_t, t, s = columns(rows)
@@ -158,7 +158,7 @@ def test_renoise_draws_from_the_interpolated_noise(noise: str, schedule: str) ->
 
 @pytest.mark.parametrize(("noise", "schedule"), EVERY_CASE)
 def test_lambdas_are_probabilities_everywhere(noise: str, schedule: str) -> None:
-    """Also for states that cannot occur (a token that survives absorbing noise at T): no NaN, nothing outside [0, 1]."""
+    """Also for states that cannot occur (a token that survives absorbing noise at T): no NaN, all within [0, 1]."""
     process = build_process(noise, schedule)
     t, s, x_t = columns([(t, s, x) for t in range(1, STEPS + 1) for s in range(t) for x in range(VOCAB.size)])
     for probability in (process.lambda1(x_t[:, None], t, s), process.lambda2(t, s)):

@@ -40,7 +40,9 @@ def test_overfits_32_pairs(name: str) -> None:
     batch = batch_of(data, list(range(32)))
     torch.manual_seed(1)
     system = tiny_system(data.vocab, name, dim=64)
-    optimizer, schedule = Optimization(Cosine(warmup_steps=20), lr=4e-3, weight_decay=0.0).build(system.parameters(), 400)
+    optimizer, schedule = Optimization(Cosine(warmup_steps=20), lr=4e-3, weight_decay=0.0).build(
+        system.parameters(), 400
+    )
     for _ in range(400):
         terms = system.loss(batch)
         loss = combine(terms, {term.name: term.total / batch.counts[term.unit] for term in terms})
@@ -49,7 +51,7 @@ def test_overfits_32_pairs(name: str) -> None:
         optimizer.step()
         schedule.step()
     system.eval()
-    sources, targets = data.texts("train")
+    targets = data.texts("train")[1]
     order = batch.ids.tolist()
     rows = system.generate(batch.source, sampler(name), torch.Generator().manual_seed(0)).tokens
     outputs = data.tokenizer.decode(rows.tolist())

@@ -1,0 +1,163 @@
+"""The scripts, run as a user runs them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SMALL = [
+    "data.train_size=200",
+    "data.valid_size=8",
+    "data.test_size=8",
+    "model.dim=32",
+    "model.hidden=32",
+    "trainer.max_steps=6",
+    "trainer.val_check_interval=3",
+    "callbacks.progress=null",
+]
+
+
+def script(name: str, *overrides: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a script of the project and check its exit code."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline"}
+    done = subprocess.run(
+        [sys.executable, name, *overrides], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def train(folder: Path, *overrides: str) -> Path:
+    script("train.py", *SMALL, f"hydra.run.dir={folder}", *overrides)
+    return folder
+
+
+def rows(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run of the default system."""
+    return train(tmp_path_factory.mktemp("run") / "short")
+
+
+def test_run_folder_holds_everything(run: Path) -> None:
+    for name in ("config.yaml", "tokenizer.json", "versions.json", "metrics.csv", "samples/step_0000006.md"):
+        assert (run / name).is_file(), name
+    checkpoints = sorted(file.name for file in (run / "checkpoints").iterdir())
+    assert checkpoints == ["last.ckpt", "step_0000003.ckpt", "step_0000006.ckpt"]
+    assert {"val/bleu", "val/loss", "train/loss"} <= set((run / "metrics.csv").read_text().splitlines()[0].split(","))
+
+
+def test_evaluate_sweep_makes_a_table(run: Path, tmp_path: Path) -> None:
+    """A multirun appends a row an evaluation and prints the table; the report is built from the rows."""
+    done = script(
+        "evaluate.py", "-m", f"ckpt={run}", "decoding=vanilla,rdm", "decoding.steps=2,4", f"hydra.sweep.dir={tmp_path}"
+    )
+    results = rows(run)
+    assert [(row["strategy"], row["steps"]) for row in results] == [
+        ("vanilla", 2),
+        ("vanilla", 4),
+        ("rdm", 2),
+        ("rdm", 4),
+    ]
+    for row in results:
+        assert row["sentences"] == 8
+        assert row["candidates"] == 5
+        assert row["checkpoint_step"] == 6
+        assert "tok:13a" in str(row["signature"])
+        assert float(str(row["sentences_per_second"])) > 0
+    assert "4 iterations" in done.stdout
+    report = script("-m", "rdm.report", str(run))
+    assert (run / "bleu.png").is_file()
+    assert "report.md" in report.stdout
+
+
+def test_evaluate_a_checkpoint_file_and_an_average(run: Path, tmp_path: Path) -> None:
+    results = f"results={tmp_path / 'results.jsonl'}"
+    script("evaluate.py", f"ckpt={run / 'checkpoints' / 'step_0000003.ckpt'}", results)
+    script("evaluate.py", f"ckpt={run}", "average=2", "decoding.steps=3", "limit=4", results)
+    first, second = rows(tmp_path)
+    assert (first["checkpoint_step"], first["strategy"], first["steps"]) == (3, "rdm", 10)
+    assert (second["average"], second["steps"], second["sentences"]) == (2, 3, 4)
+
+
+def test_generate_shows_a_trace(run: Path) -> None:
+    sentence = json.loads((run / "tokenizer.json").read_text())["model"]["vocab"]
+    words = [word for word in sentence if not word.startswith("<")][:5]
+    done = script("generate.py", f"ckpt={run}", f"text='{' '.join(words)}'", "trace=true", "decoding.steps=3")
+    numbered = [line for line in done.stdout.splitlines() if line[:4].strip().isdigit()]
+    assert len(numbered) == 4
+    assert "[<mask>]" in numbered[0]
+    assert "[" not in numbered[-1]
+
+
+@pytest.mark.parametrize("diffusion", ["absorbing", "multinomial", "rdm_multinomial", "rdm_mixture"])
+def test_other_systems(diffusion: str, tmp_path: Path) -> None:
+    folder = train(tmp_path / diffusion, f"diffusion={diffusion}")
+    script("evaluate.py", f"ckpt={folder}", "decoding.steps=2")
+    expected = "rdm" if diffusion.startswith("rdm") else "vanilla"
+    assert [(row["system"], row["strategy"]) for row in rows(folder)] == [(diffusion, expected)]
+
+
+def test_unigram_noise_travels_with_the_checkpoint(tmp_path: Path) -> None:
+    folder = train(tmp_path / "unigram", "diffusion=rdm_multinomial", "diffusion/noise=unigram")
+    script("evaluate.py", f"ckpt={folder}", "decoding.steps=2")
+
+
+def test_two_processes(tmp_path: Path) -> None:
+    """DDP on the CPU trains, samples, saves one run folder, and the run can be evaluated."""
+    folder = train(tmp_path / "ddp", "trainer=ddp_cpu")
+    script("evaluate.py", f"ckpt={folder}", "decoding.steps=2")
+    assert (folder / "checkpoints" / "step_0000006.ckpt").is_file()
+    assert [file.name for file in tmp_path.iterdir()] == ["ddp"]
+
+
+@pytest.mark.parametrize("logger", ["wandb", "tensorboard"])
+def test_other_loggers(logger: str, tmp_path: Path) -> None:
+    folder = train(tmp_path / logger, f"logger={logger}")
+    place = {"wandb": "wandb/offline-run-*/files/media/table/samples*", "tensorboard": "tensorboard/events*"}[logger]
+    assert list(folder.glob(place))
+
+
+def test_sweep_over_reweighting(tmp_path: Path) -> None:
+    script("train.py", "-m", *SMALL, "reweighting=original,constant", f"hydra.sweep.dir={tmp_path}")
+    assert len(list(tmp_path.glob("*/checkpoints/last.ckpt"))) == 2
+
+
+def test_continue_from_a_run(run: Path, tmp_path: Path) -> None:
+    folder = train(tmp_path / "longer", f"ckpt={run}", "trainer.max_steps=9")
+    assert (folder / "checkpoints" / "step_0000009.ckpt").is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "message"),
+    [
+        ("train.py", ["reweighting=foo"], "Available options in 'reweighting': constant linear original"),
+        ("train.py", ["decoding.steps=0"], "decoding.steps must be at least 1, got 0"),
+        ("train.py", ["optimizer.lr=abc"], "optimizer.lr: 'abc' is not a number"),
+        ("train.py", ["diffusion.num_steps=1.5"], "diffusion.num_steps: 1.5 is not a whole number"),
+        ("train.py", ["decoding.steps=60"], "decoding.steps=60 is more than the diffusion.num_steps=50"),
+        ("train.py", ["trainer.max_step=5"], "Could not override 'trainer.max_step'"),
+        ("train.py", ["ckpt=nowhere"], "ckpt: there is no nowhere"),
+        ("evaluate.py", [], "ckpt: say which model"),
+        ("evaluate.py", ["ckpt=nowhere"], "ckpt: there is no nowhere"),
+        ("evaluate.py", ["ckpt=rdm"], "rdm is not a run folder"),
+        ("evaluate.py", ["ckpt={run}", "decoding.steps=51"], "decoding.steps=51 is more than"),
+        ("evaluate.py", ["ckpt={run}", "split=dev"], "split must be train, valid or test"),
+        ("evaluate.py", ["ckpt={run}", "average=5"], "has 2 numbered checkpoints"),
+        ("generate.py", ["ckpt={run}", "text=''"], "source 1 has 0 tokens"),
+    ],
+)
+def test_mistakes_end_in_one_line(name: str, overrides: list[str], message: str, run: Path, tmp_path: Path) -> None:
+    """Exit code 2, one line on stderr, no stack trace, no folder left behind by a command that could not start."""
+    where = [f"hydra.run.dir={tmp_path / 'run'}"] if name == "train.py" else []
+    done = script(name, *(text.format(run=run) for text in overrides), *where, code=2)
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert not (tmp_path / "run" / "checkpoints").exists()
