@@ -23,7 +23,8 @@ def main(config: DictConfig) -> str:
     system.check(decoding)
     data = run.data()
     require(config.split in ("train", "valid", "test"), f"split must be train, valid or test, got {config.split}")
-    sources, references = (side[: config.limit] for side in data.texts(config.split))
+    sides = (data.texts(config.split)[0], *data.references(config.split))
+    sources, *references = (side[: config.limit] for side in sides)
     outputs, seconds = translate(system, decoding, data, sources, config.batch_size, config.seed)
     metric = sacre_bleu(outputs, references)
     row = {

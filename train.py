@@ -1,25 +1,26 @@
 """Train a system: ``python train.py [group=choice ...] [key=value ...]``; see conf/train.yaml."""
 
-import warnings
 from dataclasses import asdict
 
 import hydra
 import pytorch_lightning as pl
 from hydra.utils import instantiate
 from omegaconf import DictConfig
-from pytorch_lightning.utilities.rank_zero import rank_zero_info, rank_zero_only
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from rdm import cli
 from rdm.config import check_types
 from rdm.runs import Run
 from rdm.training.module import TrainingModule
+from rdm.training.setup import check_trainer, quiet_lightning
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
 @cli.job
 def main(config: DictConfig) -> None:
     check_types(config)
-    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    check_trainer(config.trainer)
+    quiet_lightning()
     pl.seed_everything(config.seed, workers=True, verbose=False)
 
     data = instantiate(config.data)
@@ -37,9 +38,11 @@ def main(config: DictConfig) -> None:
     )
     rank_zero_only(Run.create)(config.run_dir, config, data)
     size = sum(parameter.numel() for parameter in module.parameters())
-    rank_zero_info(f"{config.diffusion.name}: {size:,} parameters, vocabulary {data.vocab.size}, run {config.run_dir}")
+    rank_zero_only(print)(
+        f"{config.diffusion.name}: {size:,} parameters, vocabulary {data.vocab.size}, run {config.run_dir}"
+    )
     trainer.fit(module, data, ckpt_path=resume)
-    rank_zero_info(f"done: python evaluate.py ckpt={config.run_dir}")
+    rank_zero_only(print)(f"done: python evaluate.py ckpt={config.run_dir}")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from rdm.errors import UserError
 
@@ -57,6 +58,8 @@ def explain(error: BaseException) -> str | None:
         if isinstance(cause, UserError):
             return str(cause)
         cause = cause.__cause__
+    if isinstance(error, MisconfigurationException):
+        return str(error).splitlines()[0]
     if isinstance(error, HydraException | OmegaConfBaseException):
         useful = [line.strip() for line in str(error).splitlines() if line.strip()]
         # Hydra adds where it searched and how to see a stack trace: not the user's concern.

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -61,6 +62,10 @@ class PairsDataModule(pl.LightningDataModule):
         if split not in self._texts:
             self._texts[split] = self.read(split)
         return self._texts[split]
+
+    def references(self, split: Split) -> list[list[str]]:
+        """One or more lists of reference texts, each aligned with the sources of the split."""
+        return [self.texts(split)[1]]
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -145,13 +150,17 @@ class PairsDataModule(pl.LightningDataModule):
 
 
 class ToyTranslation(PairsDataModule):
-    """The generated translation task of :mod:`rdm.data.toy`; the splits share no source."""
+    """The generated translation task of :mod:`rdm.data.toy`; the splits share no source.
+
+    A source of that language has many correct translations, so validation and test have ``references`` of each.
+    """
 
     def __init__(
         self,
         train_size: int = 20_000,
         valid_size: int = 500,
         test_size: int = 500,
+        references: int = 8,
         language_seed: int = 0,
         max_tokens: int | None = 4096,
         max_sentences: int | None = None,
@@ -163,15 +172,26 @@ class ToyTranslation(PairsDataModule):
         super().__init__(max_tokens, max_sentences, eval_sentences, max_length, seed, num_workers)
         self.sizes = {"test": test_size, "valid": valid_size, "train": train_size}
         require(min(self.sizes.values()) >= 1, f"every split needs a sentence, got sizes {self.sizes}")
+        require(references >= 1, f"data.references must be at least 1, got {references}")
+        self.num_references = references
         self.language_seed = language_seed
 
-    def read(self, split: Split) -> Texts:
+    @cached_property
+    def generated(self) -> dict[str, list[tuple[str, list[str]]]]:
+        """Sources and their translations by split."""
         language, taken = ToyLanguage(self.language_seed), set[str]()
-        for number, (name, size) in enumerate(self.sizes.items()):
-            pairs = language.pairs(size, seed=number, taken=taken)
-            if name == split:
-                return [source for source, _ in pairs], [target for _, target in pairs]
-        raise KeyError(split)
+        draws = {"test": self.num_references, "valid": self.num_references, "train": 1}
+        return {
+            split: language.pairs(size, seed, taken, draws[split])
+            for seed, (split, size) in enumerate(self.sizes.items())
+        }
+
+    def read(self, split: Split) -> Texts:
+        pairs = self.generated[split]
+        return [source for source, _ in pairs], [targets[0] for _, targets in pairs]
+
+    def references(self, split: Split) -> list[list[str]]:
+        return [list(stream) for stream in zip(*(targets for _, targets in self.generated[split]), strict=True)]
 
     def train_tokenizer(self) -> Tokenizer:
         sources, targets = self.texts("train")

@@ -5,11 +5,10 @@ the noun and the preposition behind its phrase. The target ("Lowland") is verb-s
 agree with the gender and number of the noun, verbs with the number of the subject.
 
 What makes the task interesting for parallel decoding is that a source has *many* correct translations: words have
-synonyms, adjuncts stand in front or at the end, a clause is active or passive, and two joined clauses come in either
-order. A decoder that fills positions independently mixes them up ("today the dog sees the cat today"); one that decides
-the safe positions first does not.
+synonyms, adjuncts stand in front or at the end, a clause is active or passive. A decoder that fills positions
+independently mixes them up ("today the dog sees the cat today"); one that decides the safe positions first does not.
 
-    >>> source, target = ToyLanguage().pairs(1, seed=0)[0]
+    >>> [(source, (target,))] = ToyLanguage().pairs(1, seed=0)
 """
 
 import random
@@ -65,47 +64,43 @@ class ToyLanguage:
             """Every other entry has two target words for one source word."""
             return [(upland(), tuple(lowland() for _ in range(1 + i % 2))) for i in range(count)]
 
-        self.nouns = [Noun(source, target, i // 2 % 2) for i, (source, target) in enumerate(entries(24))]
-        self.adjectives, self.adverbs, self.prepositions = entries(10), entries(6), entries(4)
-        self.transitive, self.intransitive = entries(14), entries(8)
+        self.nouns = [Noun(source, target, i // 2 % 2) for i, (source, target) in enumerate(entries(16))]
+        self.adjectives, self.adverbs, self.prepositions = entries(8), entries(4), entries(4)
+        self.transitive, self.intransitive = entries(10), entries(6)
         self.plural_mark, self.definite_mark, self.past_mark, self.and_mark = (upland() for _ in range(4))
         self.articles = {key: lowland() for key in product((0, 1), (False, True), (False, True))}
         self.auxiliaries = {key: lowland() for key in product((False, True), (False, True))}
         self.by, self.conjunction, self.stop = lowland(), lowland(), "."
 
-    def pairs(self, count: int, seed: int, taken: set[str] | None = None) -> list[tuple[str, str]]:
-        """``count`` sentence pairs with distinct sources that are not in ``taken`` (which grows)."""
+    def pairs(
+        self, count: int, seed: int, taken: set[str] | None = None, references: int = 1
+    ) -> list[tuple[str, list[str]]]:
+        """``count`` sources that are not in ``taken`` (which grows), each with ``references`` draws of a translation."""
         rng = random.Random(f"{self.seed}/{seed}")
         taken = set() if taken is None else taken
-        pairs: list[tuple[str, str]] = []
+        pairs: list[tuple[str, list[str]]] = []
         while len(pairs) < count:
-            clauses = (
-                [self._clause(rng, full=False)]
-                if rng.random() < 0.7
-                else [self._clause(rng, full=True), self._clause(rng, full=True)]
-            )
-            source = self.source(clauses)
-            length = len(source.split())
-            if source not in taken and 4 <= length <= 22:
-                target = self.target(clauses, rng)
-                if 4 <= len(target.split()) <= 24:
-                    taken.add(source)
-                    pairs.append((source, target))
+            joined = rng.random() < 0.3
+            clauses = [self._clause(rng, short=joined) for _ in range(1 + joined)]
+            source, targets = self.source(clauses), [self.target(clauses, rng) for _ in range(references)]
+            if source not in taken and all(4 <= len(text.split()) <= 24 for text in (source, *targets)):
+                taken.add(source)
+                pairs.append((source, targets))
         return pairs
 
     def _phrase(self, rng: random.Random, adjectives: Sequence[int] = (0, 0, 1, 1, 2)) -> Phrase:
         chosen = rng.sample(self.adjectives, rng.choice(adjectives))
         return Phrase(rng.choice(self.nouns), rng.random() < 0.4, rng.random() < 0.5, tuple(chosen))
 
-    def _clause(self, rng: random.Random, full: bool) -> Clause:
-        """A random clause; one of two joined clauses (``full``) is kept short so that the sentence stays in bounds."""
+    def _clause(self, rng: random.Random, short: bool) -> Clause:
+        """A random clause; those that are joined are kept short, so that the sentence stays in bounds."""
         transitive = rng.random() < 0.75
         adjuncts: list[tuple[str, tuple[str, ...], Phrase | None]] = []
         if rng.random() < 0.6:
             adjuncts.append((*rng.choice(self.adverbs), None))
-        if not full and rng.random() < 0.6:
+        if not short and rng.random() < 0.6:
             adjuncts.append((*rng.choice(self.prepositions), self._phrase(rng, adjectives=(0, 0, 1))))
-        sizes = (0, 0, 1) if full else (0, 1, 1, 2)
+        sizes = (0, 0, 1) if short else (0, 1, 1, 2)
         return Clause(
             subject=self._phrase(rng, sizes),
             verb=rng.choice(self.transitive if transitive else self.intransitive),
@@ -135,9 +130,7 @@ class ToyLanguage:
 
     def target(self, clauses: Sequence[Clause], rng: random.Random) -> str:
         """One of the correct translations."""
-        order = list(clauses)
-        rng.shuffle(order)
-        words = [self._target_clause(clause, rng) for clause in order]
+        words = [self._target_clause(clause, rng) for clause in clauses]
         return " ".join([*_join(words, [self.conjunction]), self.stop])
 
     def _target_clause(self, clause: Clause, rng: random.Random) -> Words:

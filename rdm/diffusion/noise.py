@@ -68,7 +68,7 @@ class Uniform(Noise):
 
     def __init__(self, vocab: Vocab) -> None:
         ordinary = vocab.select(without=vocab.specials)
-        super().__init__(ordinary / ordinary.sum(), ordinary)
+        super().__init__(ordinary.double() / ordinary.sum(), ordinary)
 
 
 class Unigram(Noise):
@@ -100,6 +100,6 @@ class Mixture(Noise):
     def __init__(self, vocab: Vocab, mask_share: float = 0.5) -> None:
         require(0 <= mask_share <= 1, f"mask_share must lie in [0, 1], got {mask_share}")
         ordinary = vocab.select(without=vocab.specials)
-        probs = (1 - mask_share) * ordinary / ordinary.sum()
+        probs = (1 - mask_share) * ordinary.double() / ordinary.sum()
         probs[vocab.mask] = mask_share
         super().__init__(probs, ordinary)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rdm.diffusion.noise import Noise
-from rdm.diffusion.schedule import Schedule
+from rdm.diffusion.schedule import Schedule, ratio
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,17 @@ class DiffusionProcess(nn.Module):
         """Probability ``[R, N]`` that a denoised token stays so from ``t`` to ``s``."""
         alpha_t, alpha_s = self.schedule.alpha(t)[:, None], self.schedule.alpha(s)[:, None]
         noise = self.noise.prob(x_t)
-        leave = (1 - _ratio(alpha_t, alpha_s)) * (1 - alpha_s) * noise
-        return 1 - _ratio(leave, alpha_t + (1 - alpha_t) * noise)
+        leave = (1 - ratio(alpha_t, alpha_s)) * (1 - alpha_s) * noise
+        return 1 - ratio(leave, alpha_t + (1 - alpha_t) * noise)
 
     def lambda2(self, t: Tensor, s: Tensor) -> Tensor:
         """Probability ``[R, 1]`` that a noisy token is denoised from ``t`` to ``s``."""
         alpha_t, alpha_s = self.schedule.alpha(t)[:, None], self.schedule.alpha(s)[:, None]
-        return (alpha_s - alpha_t) / (1 - alpha_t)
+        return ratio(alpha_s - alpha_t, 1 - alpha_t)
 
     def renoise(self, x_t: Tensor, t: Tensor, s: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Draw from ``q_noise(x_t) = (alpha_t/alpha_s) x_t + (1 - alpha_t/alpha_s) q_noise``: noise stays noise."""
-        beta = _ratio(self.schedule.alpha(t), self.schedule.alpha(s))[:, None]
+        beta = ratio(self.schedule.alpha(t), self.schedule.alpha(s))[:, None]
         return torch.where(_bernoulli(beta.expand(x_t.shape), generator), x_t, self.noise.sample(x_t, generator))
 
     def step_posterior(
@@ -109,9 +109,11 @@ class DiffusionProcess(nn.Module):
         """
         dtype = x0_log_probs.dtype
         alpha_t, alpha_s = self.schedule.alpha(t)[:, None], self.schedule.alpha(s)[:, None]
-        beta, noise = _ratio(alpha_t, alpha_s), self.noise.prob(x_t)[:, None]
+        beta, noise = ratio(alpha_t, alpha_s), self.noise.prob(x_t)[:, None]
         prior = torch.logaddexp(
-            alpha_s.log().to(dtype) + x0_log_probs, ((1 - alpha_s).log() + self.noise.probs.log()).to(dtype)
+            # The clamp matters only if alpha is 0 before T: log(0) in both arguments has no gradient.
+            alpha_s.clamp(min=1e-300).log().to(dtype) + x0_log_probs,
+            ((1 - alpha_s).log() + self.noise.probs.log()).to(dtype),
         )
         index = x_t[:, None]
         elsewhere, here = ((1 - beta) * noise).log().to(dtype), (beta + (1 - beta) * noise).log().to(dtype)
@@ -120,11 +122,6 @@ class DiffusionProcess(nn.Module):
             alpha_t.log().to(dtype) + x0_log_probs.gather(1, index), ((1 - alpha_t) * noise).log().to(dtype)
         )
         return joint - evidence
-
-
-def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """``numerator / denominator`` where 0 / 0 is 0: such a state has probability zero, but must not make NaN."""
-    return torch.where(denominator > 0, numerator / denominator.clamp(min=1e-300), 0.0)
 
 
 def _bernoulli(probability: Tensor, generator: torch.Generator | None) -> Tensor:

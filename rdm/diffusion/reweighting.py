@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from rdm.diffusion.schedule import Schedule
+from rdm.diffusion.schedule import Schedule, ratio
 
 
 class Reweighting(ABC):
@@ -20,7 +20,7 @@ class Original(Reweighting):
 
     def weight(self, t: Tensor, schedule: Schedule) -> Tensor:
         alpha_t = schedule.alpha(t)
-        return (schedule.alpha(t - 1) - alpha_t) / (1 - alpha_t)
+        return ratio(schedule.alpha(t - 1) - alpha_t, 1 - alpha_t)
 
 
 class Linear(Reweighting):

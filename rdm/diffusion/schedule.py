@@ -17,6 +17,11 @@ from torch import Tensor
 from rdm.errors import require
 
 
+def ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """``numerator / denominator`` where 0 / 0 is 0: such a state has probability zero, but must not make NaN."""
+    return torch.where(denominator > 0, numerator / denominator.clamp(min=1e-300), 0.0)
+
+
 class Schedule(ABC):
     """``alpha_t`` for integer tensors ``t``, computed in float64."""
 

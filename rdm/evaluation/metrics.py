@@ -15,8 +15,8 @@ class Metric:
     signature: str
 
 
-def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Metric:
-    """Corpus BLEU on raw text."""
+def sacre_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Metric:
+    """Corpus BLEU on raw text, against one or more lists of references."""
     bleu = BLEU(force=True)  # our own text ends in a separate full stop
-    score = bleu.corpus_score(list(hypotheses), [list(references)]).score
+    score = bleu.corpus_score(list(hypotheses), [list(stream) for stream in references]).score
     return Metric("sacrebleu", score, str(bleu.get_signature()))

@@ -59,7 +59,7 @@ class SampleAtValidation(pl.Callback):
     def _sample(self, trainer: pl.Trainer, module: pl.LightningModule) -> float:
         assert isinstance(module, TrainingModule)
         data: PairsDataModule = trainer.datamodule  # type: ignore[attr-defined]
-        sources, references = (side[: self.sentences] for side in data.texts("valid"))
+        sources, *references = (side[: self.sentences] for side in (data.texts("valid")[0], *data.references("valid")))
         generator = torch.Generator(module.device).manual_seed(self.seed)
 
         def decode(texts: list[str], observer: Trace | None = None) -> Any:
@@ -72,7 +72,7 @@ class SampleAtValidation(pl.Callback):
         row = int(decode(sources[:1], trace).rows[0])
         samples = Samples(
             step=trainer.global_step,
-            table=list(zip(sources, references, outputs, strict=True))[: self.shown],
+            table=list(zip(sources, references[0], outputs, strict=True))[: self.shown],
             trace=lines(trace, row, data.tokenizer),
         )
         for logger in trainer.loggers:

@@ -512,7 +512,7 @@ def test_dndm_skips_steps_without_a_transition() -> None:
     for seed in range(3):
         denoise = Restless(process, 4)
         _, seen = decode(router, process, denoise, canvas, 50, seed)
-        tau = seen[0][0].memo["tau"][0]
+        tau = seen.seen[0][0].memo["tau"][0]
         assert denoise.steps == sorted(set(tau.tolist()), reverse=True)
         assert len(denoise.steps) <= 4
         assert [state.memo["calls"] for state, _ in seen] == [len(seen)] * len(seen)  # one memo, counted up

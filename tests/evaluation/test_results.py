@@ -72,7 +72,8 @@ def test_missing_and_broken_files(tmp_path: Path) -> None:
 
 
 def test_bleu_has_a_signature() -> None:
-    metric = sacre_bleu(["a b c d e"], ["a b c d e"])
+    metric = sacre_bleu(["a b c d e"], [["a b c d e"]])
     assert metric.value == pytest.approx(100)
     assert "tok:13a" in metric.signature
-    assert sacre_bleu(["a b c d x"], ["a b c d e"]).value < 90
+    assert sacre_bleu(["a b c d x"], [["a b c d e"]]).value < 90
+    assert sacre_bleu(["a b c d x"], [["a b c d e"], ["a b c d x"]]).value == pytest.approx(100)

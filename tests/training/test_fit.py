@@ -55,7 +55,7 @@ def test_overfits_32_pairs(name: str) -> None:
     order = batch.ids.tolist()
     rows = system.generate(batch.source, sampler(name), torch.Generator().manual_seed(0)).tokens
     outputs = data.tokenizer.decode(rows.tolist())
-    assert sacre_bleu(outputs, [targets[i] for i in order]).value > 90, outputs[:3]
+    assert sacre_bleu(outputs, [[targets[i] for i in order]]).value > 90, outputs[:3]
 
 
 class Losses(pl.Callback):
