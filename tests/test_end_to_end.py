@@ -17,6 +17,7 @@ SMALL = [
     "model.hidden=32",
     "trainer.max_steps=6",
     "trainer.val_check_interval=3",
+    "trainer.log_every_n_steps=2",
     "callbacks.progress=null",
 ]
 

@@ -75,7 +75,7 @@ class ToyLanguage:
     def pairs(
         self, count: int, seed: int, taken: set[str] | None = None, references: int = 1
     ) -> list[tuple[str, list[str]]]:
-        """``count`` sources that are not in ``taken`` (which grows), each with ``references`` draws of a translation."""
+        """``count`` sources that are not in ``taken`` (which grows), each with ``references`` drawn translations."""
         rng = random.Random(f"{self.seed}/{seed}")
         taken = set() if taken is None else taken
         pairs: list[tuple[str, list[str]]] = []
