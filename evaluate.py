@@ -19,7 +19,7 @@ from rdm.runs import Run, commit
 def main(config: DictConfig) -> str:
     run = Run.open(config.ckpt)
     decoding = run.decoding(config.decoding)
-    system, step = run.system(config.average)
+    system, step = run.system(config.average, config.device)
     system.check(decoding)
     data = run.data()
     require(config.split in ("train", "valid", "test"), f"split must be train, valid or test, got {config.split}")
@@ -35,10 +35,7 @@ def main(config: DictConfig) -> str:
         "metric": metric.name,
         "value": round(metric.value, 4),
         "signature": metric.signature,
-        "strategy": decoding.name,
-        "steps": decoding.steps,
-        "candidates": decoding.length_candidates,
-        "temperature": decoding.proposal.temperature,
+        **decoding.describe(),
         "seed": config.seed,
         "split": config.split,
         "sentences": len(sources),

@@ -15,7 +15,7 @@ from rdm.runs import Run
 def main(config: DictConfig) -> None:
     run = Run.open(config.ckpt)
     decoding = run.decoding(config.decoding)
-    system, _ = run.system(config.average)
+    system, _ = run.system(config.average, config.device)
     system.check(decoding)
     data = run.data()
     console = Console(soft_wrap=True, highlight=False, markup=False)
@@ -24,8 +24,9 @@ def main(config: DictConfig) -> None:
         sources, references = data.texts("test")
         text = sources[0]
         console.print(f"source:    {text}\nreference: {references[0]}")
-    generator = torch.Generator().manual_seed(config.seed)
-    best = system.generate(data.sources([str(text)]), decoding, generator, trace)
+    device = next(system.parameters()).device
+    generator = torch.Generator(device).manual_seed(config.seed)
+    best = system.generate(data.sources([str(text)]).to(device), decoding, generator, trace)
     if config.trace:
         console.print(f"{decoding.name}, {decoding.steps} iterations; [brackets] are still noise")
         for iteration, line in enumerate(lines(trace, int(best.rows[0]), data.tokenizer)):

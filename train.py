@@ -5,7 +5,7 @@ from dataclasses import asdict
 import hydra
 import pytorch_lightning as pl
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from rdm import cli
@@ -37,6 +37,8 @@ def main(config: DictConfig) -> None:
         logger=instantiate(config.logger),
     )
     rank_zero_only(Run.create)(config.run_dir, config, data)
+    for logger in trainer.loggers:
+        logger.log_hyperparams(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
     size = sum(parameter.numel() for parameter in module.parameters())
     rank_zero_only(print)(
         f"{config.diffusion.name}: {size:,} parameters, vocabulary {data.vocab.size}, run {config.run_dir}"

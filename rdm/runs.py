@@ -101,10 +101,16 @@ class Run:
         data.load_tokenizer(self.folder / "tokenizer.json")
         return data
 
-    def system(self, average: int = 1) -> tuple[System, int]:
+    def system(self, average: int = 1, device: str = "auto") -> tuple[System, int]:
         """The trained system (averaged weights, ready to decode) and the training step it is from."""
         files = self.checkpoints(average)
-        return load_system(self.folder, tuple((file, file.stat().st_mtime_ns) for file in files))
+        system, step = load_system(self.folder, tuple((file, file.stat().st_mtime_ns) for file in files))
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            return system.to(device), step
+        except (RuntimeError, AssertionError) as error:
+            raise UserError(f"device={device} cannot be used here: {str(error).splitlines()[0]}") from error
 
     def decoding(self, overlay: DictConfig) -> Any:
         """The strategy in ``overlay``; what it leaves open (null) is as the run was configured."""

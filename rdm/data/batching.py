@@ -6,6 +6,7 @@ and can be known before a single sentence is read.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import cycle, islice
 
 import torch
@@ -116,9 +117,12 @@ class LengthBatches(Sampler[list[int]]):
 
     def set_epoch(self, epoch: int) -> None:
         """Lightning calls this before each epoch."""
-        self.epoch = epoch
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.__dict__.pop("batches", None)
 
-    def _batches(self) -> list[list[int]]:
+    @cached_property
+    def batches(self) -> list[list[int]]:
         """The batches of this rank in this epoch."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
         order = (
@@ -145,10 +149,10 @@ class LengthBatches(Sampler[list[int]]):
         return batches
 
     def __iter__(self) -> Iterator[list[int]]:
-        return iter(self._batches())
+        return iter(self.batches)
 
     def __len__(self) -> int:
-        return len(self._batches())
+        return len(self.batches)
 
 
 class StepLoader:
@@ -162,8 +166,8 @@ class StepLoader:
         self.loader, self.accumulate = loader, accumulate
 
     @property
-    def batch_sampler(self) -> Sampler[list[int]]:
-        """Lightning looks here for ``set_epoch``."""
+    def sampler(self) -> Sampler[list[int]]:
+        """Lightning calls ``set_epoch`` on a loader's ``sampler``, never on its ``batch_sampler``."""
         return self.loader.batch_sampler  # type: ignore[return-value]
 
     def __len__(self) -> int:

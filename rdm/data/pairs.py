@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from rdm.data.batching import Batch, Collate, LengthBatches, Pairs, StepLoader
 from rdm.data.tokenizer import Tokenizer
 from rdm.data.toy import ToyLanguage
-from rdm.errors import require
+from rdm.errors import UserError, require
 from rdm.vocab import Vocab
 
 Split = Literal["train", "valid", "test"]
@@ -85,18 +85,18 @@ class PairsDataModule(pl.LightningDataModule):
     def pairs(self, split: Split) -> Pairs:
         """A split as ids. Training leaves out what is too long; elsewhere that is an error, not a silent change."""
         if split not in self._splits:
-            sources, targets = (self.tokenizer.encode(side) for side in self.texts(split))
+            pairs = list(zip(*(self.tokenizer.encode(side) for side in self.texts(split)), strict=True))
+            fits = [all(0 < len(side) <= self.max_length for side in pair) for pair in pairs]
             if split == "train":
-                kept = [i for i, pair in enumerate(zip(sources, targets, strict=True)) if self._fits(*pair)]
-                sources, targets = [sources[i] for i in kept], [targets[i] for i in kept]
-            elif too_long := [i for i, source in enumerate(sources) if not 0 < len(source) <= self.max_length]:
-                line, length = too_long[0] + 1, len(sources[too_long[0]])
-                require(False, f"line {line} of the {split} split has {length} tokens; 1 to {self.max_length} fit")
-            self._splits[split] = Pairs(sources, targets)
+                pairs = [pair for pair, fit in zip(pairs, fits, strict=True) if fit]
+            elif not all(fits):
+                sizes = " and ".join(str(len(side)) for side in pairs[fits.index(False)])
+                raise UserError(
+                    f"line {fits.index(False) + 1} of the {split} split has {sizes} tokens; 1 to {self.max_length} fit"
+                )
+            require(len(pairs) > 0, f"no sentence of the {split} split has 1 to {self.max_length} tokens")
+            self._splits[split] = Pairs([source for source, _ in pairs], [target for _, target in pairs])
         return self._splits[split]
-
-    def _fits(self, source: list[int], target: list[int]) -> bool:
-        return 0 < len(source) <= self.max_length and 0 < len(target) <= self.max_length
 
     def target_counts(self) -> Tensor:
         """``[V]``: how often each id occurs in the training targets."""
@@ -122,10 +122,10 @@ class PairsDataModule(pl.LightningDataModule):
     def test_dataloader(self) -> DataLoader[Batch]:
         return self.eval_dataloader("test")
 
-    def eval_dataloader(self, split: Split, limit: int | None = None) -> DataLoader[Batch]:
-        """The first ``limit`` sentences of a split, longest first, shared out over ranks."""
+    def eval_dataloader(self, split: Split) -> DataLoader[Batch]:
+        """The sentences of a split, longest first, shared out over ranks."""
         batches = LengthBatches(
-            self.pairs(split).lengths()[:limit],
+            self.pairs(split).lengths(),
             max_sentences=self.eval_sentences,
             rank=self.trainer.global_rank if self.trainer else 0,
             world_size=self.trainer.world_size if self.trainer else 1,

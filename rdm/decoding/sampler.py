@@ -74,6 +74,16 @@ class Sampler:
         self.length_candidates = length_candidates
         self.length_choice = length_choice or TopLengths()
 
+    def describe(self) -> dict[str, Any]:
+        """What a result row says of this strategy."""
+        return {
+            "strategy": self.name,
+            "steps": self.steps,
+            "schedule": type(self.schedule).__name__,
+            "candidates": self.length_candidates,
+            "temperature": self.proposal.temperature,
+        }
+
     @torch.inference_mode()
     def run(
         self,

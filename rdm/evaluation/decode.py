@@ -13,19 +13,27 @@ from rdm.systems.base import System
 
 
 def translate(
-    system: System, decoding: Any, data: PairsDataModule, sources: Sequence[str], batch_size: int, seed: int
+    system: System,
+    decoding: Any,
+    data: PairsDataModule,
+    sources: Sequence[str],
+    batch_size: int,
+    seed: int,
+    progress: bool = True,
 ) -> tuple[list[str], float]:
     """Outputs for ``sources``, and the seconds spent decoding (tokenisation not counted)."""
     require(batch_size >= 1, f"batch_size must be at least 1, got {batch_size}")
-    generator = torch.Generator().manual_seed(seed)
+    device = next(system.parameters()).device
+    generator = torch.Generator(device).manual_seed(seed)
     lengths = torch.tensor([len(row) for row in data.tokenizer.encode(sources)])
     order = lengths.argsort(descending=True, stable=True).tolist()
     outputs, seconds = [""] * len(sources), 0.0
-    for start in track(range(0, len(order), batch_size), f"{decoding.name}, {decoding.steps} iterations"):
+    starts = range(0, len(order), batch_size)
+    for start in track(starts, f"{decoding.name}, {decoding.steps} iterations", disable=not progress):
         indices = order[start : start + batch_size]
-        batch = data.sources([sources[i] for i in indices])
+        batch = data.sources([sources[i] for i in indices]).to(device)
         began = time.perf_counter()
-        rows = system.generate(batch, decoding, generator).tokens
+        rows = system.generate(batch, decoding, generator).tokens.cpu()
         seconds += time.perf_counter() - began
         for index, text in zip(indices, data.tokenizer.decode(rows.tolist()), strict=True):
             outputs[index] = text

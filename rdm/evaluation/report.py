@@ -13,21 +13,27 @@ from rich.table import Table
 
 from rdm.evaluation.results import Row, read
 
-Key = tuple[str, str]  # system, strategy
+Key = tuple[str, str]  # system, decoding
 
-
-def latest(rows: Sequence[Row]) -> list[Row]:
-    """The last row of every setting: an evaluation that was repeated counts once."""
-    settings = ("run", "checkpoint_step", "average", "strategy", "steps", "candidates", "temperature", "seed", "split")
-    return list({tuple(str(row.get(name)) for name in (*settings, "sentences")): row for row in rows}.values())
+# What tells two evaluations apart beside system, strategy and iterations; only seeds are averaged over.
+SETTINGS = (
+    "run", "checkpoint_step", "average", "schedule", "candidates", "temperature", "split", "sentences",
+)  # fmt: skip
 
 
 def by_setting(rows: Sequence[Row]) -> dict[Key, dict[int, list[Row]]]:
-    """Rows by system and strategy, then by number of iterations."""
-    table: dict[Key, dict[int, list[Row]]] = {}
-    for row in latest(rows):
-        table.setdefault((row["system"], row["strategy"]), {}).setdefault(row["steps"], []).append(row)
-    return dict(sorted(table.items()))
+    """Rows by system and decoding, then by number of iterations; of a repeated evaluation the last counts.
+
+    A setting that is not the same in all rows becomes part of the name of the decoding.
+    """
+    varied = [name for name in SETTINGS if len({str(row.get(name)) for row in rows}) > 1]
+    table: dict[Key, dict[int, dict[int, Row]]] = {}
+    for row in rows:
+        decoding = ", ".join([row["strategy"], *(f"{name} {row.get(name)}" for name in varied)])
+        table.setdefault((row["system"], decoding), {}).setdefault(row["steps"], {})[row["seed"]] = row
+    return {
+        key: {steps: list(seeds.values()) for steps, seeds in columns.items()} for key, columns in sorted(table.items())
+    }
 
 
 def spread(values: Sequence[float]) -> str:

@@ -12,6 +12,7 @@ from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger, Wand
 from rdm.data.pairs import PairsDataModule
 from rdm.decoding.trace import Trace, lines
 from rdm.errors import require
+from rdm.evaluation.decode import translate
 from rdm.evaluation.metrics import sacre_bleu
 from rdm.training.module import TrainingModule
 
@@ -60,16 +61,12 @@ class SampleAtValidation(pl.Callback):
         assert isinstance(module, TrainingModule)
         data: PairsDataModule = trainer.datamodule  # type: ignore[attr-defined]
         sources, *references = (side[: self.sentences] for side in (data.texts("valid")[0], *data.references("valid")))
-        generator = torch.Generator(module.device).manual_seed(self.seed)
-
-        def decode(texts: list[str], observer: Trace | None = None) -> Any:
-            return module.system.generate(data.sources(texts).to(module.device), self.decoding, generator, observer)
-
-        starts = range(0, len(sources), data.eval_sentences)
-        rows = [row for i in starts for row in decode(sources[i : i + data.eval_sentences]).tokens.tolist()]
-        outputs = data.tokenizer.decode(rows)
-        trace = Trace()
-        row = int(decode(sources[:1], trace).rows[0])
+        outputs, _ = translate(
+            module.system, self.decoding, data, sources, data.eval_sentences, self.seed, progress=False
+        )
+        trace, generator = Trace(), torch.Generator(module.device).manual_seed(self.seed)
+        first = data.sources(sources[:1]).to(module.device)
+        row = int(module.system.generate(first, self.decoding, generator, trace).rows[0])
         samples = Samples(
             step=trainer.global_step,
             table=list(zip(sources, references[0], outputs, strict=True))[: self.shown],

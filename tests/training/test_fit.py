@@ -1,5 +1,6 @@
 """The training loop: it overfits, it repeats to the bit, and what is decoded are the averaged weights."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +137,22 @@ def test_learning_rates() -> None:
     assert inverse.factor(400, 1000) == pytest.approx(0.5)
     assert cosine.factor(1000, 1000) == pytest.approx(0.1)
     assert cosine.factor(550, 1000) == pytest.approx(0.55)
+
+
+class Order(pl.Callback):
+    """The examples of every batch, by epoch."""
+
+    def __init__(self) -> None:
+        self.epochs: dict[int, list[list[int]]] = {}
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.epochs.setdefault(trainer.current_epoch, []).append(batch.ids.tolist())
+
+
+def test_every_epoch_has_its_own_order() -> None:
+    order = Order()
+    data = toy_data(train=64, max_tokens=256)
+    fit(data, steps=2 * len(data.train_dataloader()), callbacks=[order])
+    first, second = order.epochs[0], order.epochs[1]
+    assert first != second
+    assert sorted(chain(*first)) == sorted(chain(*second)) == list(range(64))
