@@ -1,12 +1,15 @@
 """Small systems and data for tests."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rdm.data.batching import Batch, Collate
-from rdm.data.pairs import ToyTranslation
+from rdm.data.pairs import PairsDataModule
+from rdm.data.tokenizer import Words
+from rdm.data.toy import ToyTranslation
 from rdm.decoding.routing import Ancestral, PosteriorStep, Transition, Unconditional
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Cosine as CosineDecoding
@@ -58,11 +61,12 @@ def sampler(name: str = "rdm_absorbing", steps: int = 5, candidates: int = 3) ->
     return Sampler(name, steps, transition, CosineDecoding(), length_candidates=candidates)
 
 
-def toy_data(train: int = 64, **options: object) -> ToyTranslation:
-    return ToyTranslation(**{"train_size": train, "valid_size": 8, "test_size": 8, "max_length": 31, **options})  # type: ignore[arg-type]
+def toy_data(train: int = 64, **options: Any) -> PairsDataModule:
+    corpus = ToyTranslation(train_size=train, valid_size=8, test_size=8)
+    return PairsDataModule(corpus, Words(), **{"max_length": 31, **options})
 
 
-def batch_of(data: ToyTranslation, indices: list[int], split: str = "train") -> Batch:
+def batch_of(data: PairsDataModule, indices: list[int], split: str = "train") -> Batch:
     pairs = data.pairs(split)  # type: ignore[arg-type]
     return Collate(data.vocab)([pairs[i] for i in indices])
 

@@ -10,9 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SMALL = [
-    "data.train_size=200",
-    "data.valid_size=8",
-    "data.test_size=8",
+    "data.corpus.train_size=200",
+    "data.corpus.valid_size=8",
+    "data.corpus.test_size=8",
     "model.dim=32",
     "model.hidden=32",
     "trainer.max_steps=6",

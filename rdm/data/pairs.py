@@ -1,10 +1,7 @@
-"""LightningDataModules for tasks with a source and a target."""
+"""The LightningDataModule for tasks with a source and a target."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import pytorch_lightning as pl
 import torch
@@ -12,20 +9,18 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from rdm.data.batching import Batch, Collate, LengthBatches, Pairs, StepLoader
-from rdm.data.tokenizer import Tokenizer
-from rdm.data.toy import ToyLanguage
+from rdm.data.corpus import Corpus, Split, Texts
+from rdm.data.tokenizer import Tokenizer, TokenizerTrainer
 from rdm.errors import UserError, require
 from rdm.vocab import Vocab
 
-Split = Literal["train", "valid", "test"]
-Texts = tuple[list[str], list[str]]
-"""Sources and targets of a split, aligned."""
-
 
 class PairsDataModule(pl.LightningDataModule):
-    """Everything but where the text comes from: subclasses say that in :meth:`read`.
+    """A corpus, a tokenizer made from its training split, and batches of both.
 
     Args:
+        corpus: where the text comes from.
+        train_tokenizer: makes a tokenizer from training text; a run keeps its own and hands it back later.
         max_tokens, max_sentences: size of a training batch, see :class:`LengthBatches`.
         eval_sentences: sentences in a validation or test batch.
         max_length: training pairs with a longer side are left out; ordinary tokens.
@@ -35,6 +30,8 @@ class PairsDataModule(pl.LightningDataModule):
 
     def __init__(
         self,
+        corpus: Corpus,
+        train_tokenizer: TokenizerTrainer,
         max_tokens: int | None = 4096,
         max_sentences: int | None = None,
         eval_sentences: int = 100,
@@ -43,35 +40,29 @@ class PairsDataModule(pl.LightningDataModule):
         num_workers: int = 0,
     ) -> None:
         super().__init__()
+        self.corpus, self.train_tokenizer = corpus, train_tokenizer
         self.max_tokens, self.max_sentences, self.eval_sentences = max_tokens, max_sentences, eval_sentences
         self.max_length, self.seed, self.num_workers = max_length, seed, num_workers
         self._tokenizer: Tokenizer | None = None
         self._splits: dict[str, Pairs] = {}
         self._texts: dict[str, Texts] = {}
 
-    @abstractmethod
-    def read(self, split: Split) -> Texts:
-        """The text of a split."""
-
-    @abstractmethod
-    def train_tokenizer(self) -> Tokenizer:
-        """A tokenizer made from the training split."""
-
     def texts(self, split: Split) -> Texts:
         """The text of a split, read once."""
         if split not in self._texts:
-            self._texts[split] = self.read(split)
+            self._texts[split] = self.corpus.read(split)
         return self._texts[split]
 
     def references(self, split: Split) -> list[list[str]]:
         """One or more lists of reference texts, each aligned with the sources of the split."""
-        return [self.texts(split)[1]]
+        return self.corpus.references(split)
 
     @property
     def tokenizer(self) -> Tokenizer:
         """Made from the training split when first asked for, unless a run's own was loaded."""
         if self._tokenizer is None:
-            self._tokenizer = self.train_tokenizer()
+            sources, targets = self.texts("train")
+            self._tokenizer = self.train_tokenizer(sources + targets)
         return self._tokenizer
 
     def load_tokenizer(self, path: str | Path) -> None:
@@ -147,52 +138,3 @@ class PairsDataModule(pl.LightningDataModule):
             collate_fn=Collate(self.vocab),
             num_workers=self.num_workers,
         )
-
-
-class ToyTranslation(PairsDataModule):
-    """The generated translation task of :mod:`rdm.data.toy`; the splits share no source.
-
-    A source of that language has many correct translations, so validation and test have ``references`` of each.
-    """
-
-    def __init__(
-        self,
-        train_size: int = 20_000,
-        valid_size: int = 500,
-        test_size: int = 500,
-        references: int = 8,
-        language_seed: int = 0,
-        max_tokens: int | None = 4096,
-        max_sentences: int | None = None,
-        eval_sentences: int = 100,
-        max_length: int = 255,
-        seed: int = 0,
-        num_workers: int = 0,
-    ) -> None:
-        super().__init__(max_tokens, max_sentences, eval_sentences, max_length, seed, num_workers)
-        self.sizes = {"test": test_size, "valid": valid_size, "train": train_size}
-        require(min(self.sizes.values()) >= 1, f"every split needs a sentence, got sizes {self.sizes}")
-        require(references >= 1, f"data.references must be at least 1, got {references}")
-        self.num_references = references
-        self.language_seed = language_seed
-
-    @cached_property
-    def generated(self) -> dict[str, list[tuple[str, list[str]]]]:
-        """Sources and their translations by split."""
-        language, taken = ToyLanguage(self.language_seed), set[str]()
-        draws = {"test": self.num_references, "valid": self.num_references, "train": 1}
-        return {
-            split: language.pairs(size, seed, taken, draws[split])
-            for seed, (split, size) in enumerate(self.sizes.items())
-        }
-
-    def read(self, split: Split) -> Texts:
-        pairs = self.generated[split]
-        return [source for source, _ in pairs], [targets[0] for _, targets in pairs]
-
-    def references(self, split: Split) -> list[list[str]]:
-        return [list(stream) for stream in zip(*(targets for _, targets in self.generated[split]), strict=True)]
-
-    def train_tokenizer(self) -> Tokenizer:
-        sources, targets = self.texts("train")
-        return Tokenizer.words(sources + targets)

@@ -14,7 +14,11 @@ independently mixes them up ("today the dog sees the cat today"); one that decid
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
+
+from rdm.data.corpus import Corpus, Split, Texts
+from rdm.errors import require
 
 Words = list[str]
 
@@ -181,3 +185,41 @@ def _coin(consonants: str, vowels: str, rng: random.Random) -> Callable[[], str]
     words = ["".join(pair) for pair in product(syllables, syllables)]
     rng.shuffle(words)
     return words.pop
+
+
+class ToyTranslation(Corpus):
+    """Sentence pairs of the generated languages; the splits share no source.
+
+    A source has many correct translations, so validation and test have ``references`` of each.
+    """
+
+    def __init__(
+        self,
+        train_size: int = 20_000,
+        valid_size: int = 500,
+        test_size: int = 500,
+        references: int = 8,
+        seed: int = 0,
+    ) -> None:
+        # In this order, so that a longer training text leaves the other splits as they are.
+        self.sizes = {"test": test_size, "valid": valid_size, "train": train_size}
+        require(min(self.sizes.values()) >= 1, f"every split needs a sentence, got sizes {self.sizes}")
+        require(references >= 1, f"data.corpus.references must be at least 1, got {references}")
+        self.draws = {"test": references, "valid": references, "train": 1}
+        self.seed = seed
+
+    @cached_property
+    def generated(self) -> dict[str, list[tuple[str, list[str]]]]:
+        """Sources and their translations by split."""
+        language, taken = ToyLanguage(self.seed), set[str]()
+        return {
+            split: language.pairs(size, seed, taken, self.draws[split])
+            for seed, (split, size) in enumerate(self.sizes.items())
+        }
+
+    def read(self, split: Split) -> Texts:
+        pairs = self.generated[split]
+        return [source for source, _ in pairs], [targets[0] for _, targets in pairs]
+
+    def references(self, split: Split) -> list[list[str]]:
+        return [list(stream) for stream in zip(*(targets for _, targets in self.generated[split]), strict=True)]

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rdm.data.tokenizer import Tokenizer
+from rdm.data.pairs import PairsDataModule
+from rdm.data.tokenizer import BytePairs, Tokenizer, TokenizerTrainer, WordPieces, Words
 from rdm.errors import UserError
 from tests.builders import toy_data
 
@@ -48,3 +49,42 @@ def test_target_counts() -> None:
     assert int(counts.sum()) == len(words)
     (stop,) = data.tokenizer.encode(["."])[0]
     assert int(counts[stop]) == words.count(".")
+
+
+ODD = ["naïve café — 10€?", "tabs\tand  double  spaces", "emoji 👩‍👩‍👧 and שלום", "<mask> <pad> <bos>", "日本語の文"]
+
+
+def test_byte_pairs_give_back_what_went_in(tmp_path: Path) -> None:
+    """Any text, also characters and special-looking words never seen in training, also after saving and loading."""
+    tokenizer = BytePairs(300)(["a small text", "another small text"] * 10)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    for version in (tokenizer, Tokenizer.load(tmp_path / "tokenizer.json")):
+        ids = version.encode(ODD)
+        assert version.decode(ids) == ODD
+        assert not set(version.vocab.specials) & {index for row in ids for index in row}
+
+
+@pytest.mark.parametrize("trainer", [Words(), BytePairs(400), WordPieces(100)])
+def test_tokenizers_have_the_same_specials(trainer: TokenizerTrainer) -> None:
+    tokenizer = trainer(["one two three four", "five six seven eight"] * 20)
+    assert tokenizer.vocab.specials == (0, 1, 2, 3, 4)
+    assert tokenizer.decode(tokenizer.encode(["one six"])) == ["one six"]
+    assert tokenizer.decode([[2, *tokenizer.encode(["two"])[0], 3, 0, 0]]) == ["two"]
+
+
+def test_byte_vocabulary_must_hold_all_bytes() -> None:
+    with pytest.raises(UserError, match="at least 261"):
+        BytePairs(200)
+
+
+def test_overlong_lines(tmp_path: Path) -> None:
+    """Left out of training, but an error elsewhere: a score over fewer sentences would be another score."""
+    data = toy_data(train=64, max_length=10)
+    longest = max(len(text.split()) for side in data.texts("train") for text in side)
+    assert longest > 10
+    assert 0 < len(data.pairs("train")) < 64
+    with pytest.raises(UserError, match=r"of the valid split has .* tokens; 1 to 10 fit"):
+        data.pairs("valid")
+    with pytest.raises(UserError, match="no sentence of the train split"):
+        toy_data(train=64, max_length=1).pairs("train")
+    assert isinstance(data, PairsDataModule)

@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from rdm.data.pairs import ToyTranslation
-from rdm.data.toy import ToyLanguage
+from rdm.data.toy import ToyLanguage, ToyTranslation
 from rdm.errors import UserError
 
 FIRST_SOURCE = "rasi naki kisi karu mapa papi nuni sara papi kisi susi mipi ."
@@ -38,7 +37,7 @@ def test_lengths_and_vocabulary() -> None:
 
 def test_splits_share_no_source() -> None:
     data = ToyTranslation(train_size=2000, valid_size=200, test_size=200)
-    splits = [set(data.texts(split)[0]) for split in ("train", "valid", "test")]
+    splits = [set(data.read(split)[0]) for split in ("train", "valid", "test")]
     assert [len(split) for split in splits] == [2000, 200, 200]
     assert len(set.union(*splits)) == 2400
 
@@ -46,8 +45,8 @@ def test_splits_share_no_source() -> None:
 def test_split_does_not_depend_on_the_size_of_training() -> None:
     """A longer training text leaves the test set as it was."""
     small, large = ToyTranslation(train_size=10), ToyTranslation(train_size=500)
-    assert small.texts("test") == large.texts("test")
-    assert small.texts("valid") == large.texts("valid")
+    assert small.read("test") == large.read("test")
+    assert small.read("valid") == large.read("valid")
 
 
 def clauses(language: ToyLanguage, seed: int):  # type: ignore[no-untyped-def]

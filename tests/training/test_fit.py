@@ -8,7 +8,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from rdm.data.pairs import ToyTranslation
+from rdm.data.pairs import PairsDataModule
 from rdm.evaluation.metrics import sacre_bleu
 from rdm.training.ema import EMA, warmed_up_decay
 from rdm.training.module import TrainingModule, combine
@@ -17,7 +17,7 @@ from rdm.training.sampling import SampleAtValidation
 from tests.builders import RECIPES, batch_of, sampler, tiny_system, toy_data
 
 
-def fit(data: ToyTranslation, steps: int, callbacks: list[pl.Callback], **options: Any) -> TrainingModule:
+def fit(data: PairsDataModule, steps: int, callbacks: list[pl.Callback], **options: Any) -> TrainingModule:
     module = TrainingModule(tiny_system(data.vocab), Optimization(InverseSqrt(warmup_steps=5), lr=1e-2))
     trainer = pl.Trainer(
         accelerator="cpu",
