@@ -7,6 +7,7 @@ import hydra
 from omegaconf import DictConfig
 
 from rdm import cli
+from rdm.config import EvaluateOptions, check_options
 from rdm.errors import require
 from rdm.evaluation.decode import translate
 from rdm.evaluation.metrics import sacre_bleu
@@ -17,12 +18,13 @@ from rdm.runs import Run, commit
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
 @cli.job
 def main(config: DictConfig) -> str:
+    check_options(config, EvaluateOptions)
     run = Run.open(config.ckpt)
     decoding = run.decoding(config.decoding)
     system, step = run.system(config.average, config.device)
     system.check(decoding)
     data = run.data()
-    require(config.split in ("train", "valid", "test"), f"split must be train, valid or test, got {config.split}")
+    require(config.limit is None or config.limit >= 1, f"limit must be at least 1, got {config.limit}")
     sides = (data.texts(config.split)[0], *data.references(config.split))
     sources, *references = (side[: config.limit] for side in sides)
     outputs, seconds = translate(system, decoding, data, sources, config.batch_size, config.seed)

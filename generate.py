@@ -1,11 +1,14 @@
 """Decode one sentence: ``python generate.py ckpt=outputs/<run> text="..." [trace=true]``; see conf/generate.yaml."""
 
+import sys
+
 import hydra
 import torch
 from omegaconf import DictConfig
 from rich.console import Console
 
 from rdm import cli
+from rdm.config import GenerateOptions, check_options
 from rdm.decoding.trace import Trace, lines
 from rdm.runs import Run
 
@@ -13,6 +16,7 @@ from rdm.runs import Run
 @hydra.main(version_base="1.3", config_path="conf", config_name="generate")
 @cli.job
 def main(config: DictConfig) -> None:
+    check_options(config, GenerateOptions)
     run = Run.open(config.ckpt)
     decoding = run.decoding(config.decoding)
     system, _ = run.system(config.average, config.device)
@@ -20,6 +24,8 @@ def main(config: DictConfig) -> None:
     data = run.data()
     console = Console(soft_wrap=True, highlight=False, markup=False)
     text, trace = config.text, Trace()
+    if text == "-":
+        text = sys.stdin.read().strip()
     if text is None:
         sources, references = data.texts("test")
         text = sources[0]

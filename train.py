@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from rdm import cli
-from rdm.config import check_types
+from rdm.config import TrainOptions, check_options, check_types
 from rdm.runs import Run
 from rdm.training.module import TrainingModule
 from rdm.training.setup import check_trainer, quiet_lightning
@@ -18,6 +18,7 @@ from rdm.training.setup import check_trainer, quiet_lightning
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
 @cli.job
 def main(config: DictConfig) -> None:
+    check_options(config, TrainOptions)
     check_types(config)
     check_trainer(config.trainer)
     quiet_lightning()
@@ -29,7 +30,11 @@ def main(config: DictConfig) -> None:
     system.check(instantiate(config.decoding))
     system.fit_to(data.target_counts)
     module = TrainingModule(system, instantiate(config.optimizer))
-    resume = Run.open(config.ckpt).checkpoints()[0] if config.ckpt else None
+    resume = None
+    if config.ckpt:
+        earlier = Run.open(config.ckpt)
+        earlier.check_same_system(config)
+        resume = earlier.checkpoints()[0]
 
     trainer: pl.Trainer = instantiate(
         config.trainer,

@@ -26,7 +26,7 @@ def job(function: Callable[[DictConfig], Result]) -> Callable[[DictConfig], Resu
         try:
             return function(config)
         except Exception as error:
-            if HydraConfig.get().mode is RunMode.RUN:
+            if HydraConfig.get().mode is RunMode.RUN and not config.get("debug"):
                 leave(error)
             raise
 
@@ -46,7 +46,7 @@ def run(main: Callable[[], None]) -> None:
 def leave(error: Exception) -> None:
     """Print one line and exit if ``error`` is a user's mistake; return if it is a bug."""
     message = explain(error)
-    if message is not None and "debug=true" not in sys.argv:
+    if message is not None and "debug=true" not in map(str.lower, sys.argv):
         print(f"error: {message}", file=sys.stderr)
         sys.exit(2)
 

@@ -36,10 +36,48 @@ def check_types(node: Any, path: str = "") -> None:
         if hints is not None:
             if key not in hints:
                 raise UserError(f"{where}: {node['_target_']} takes no such value; it takes {', '.join(hints)}")
-            if not _fits(value, hints[key]):
-                wanted = " or ".join(dict.fromkeys(_describe(hints[key])))
-                raise UserError(f"{_typed_at(node, key, where)}: {value!r} is not {wanted}")
+            _check_value(value, hints[key], _typed_at(node, key, where))
         check_types(value, where)
+
+
+class TrainOptions:
+    """The values of ``conf/train.yaml`` that belong to no group."""
+
+    seed: int
+    ckpt: str | None
+    debug: bool
+
+
+class GenerateOptions(TrainOptions):
+    """Those of ``conf/generate.yaml``."""
+
+    average: int
+    device: str
+    trace: bool
+
+
+class EvaluateOptions(TrainOptions):
+    """Those of ``conf/evaluate.yaml``."""
+
+    average: int
+    device: str
+    split: Literal["train", "valid", "test"]
+    limit: int | None
+    batch_size: int
+    results: str | None
+
+
+def check_options(config: DictConfig, options: type[TrainOptions]) -> None:
+    """Check the values of ``config`` that ``options`` annotates."""
+    for key, hint in get_type_hints(options).items():
+        _check_value(config[key], hint, key)
+    if config.seed < 0:
+        raise UserError(f"seed must be 0 or above, got {config.seed}")
+
+
+def _check_value(value: Any, hint: Any, where: str) -> None:
+    if not _fits(value, hint):
+        raise UserError(f"{where}: {value!r} is not {' or '.join(dict.fromkeys(_describe(hint)))}")
 
 
 def _hints(target: str, where: str) -> dict[str, Any] | None:

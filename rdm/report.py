@@ -18,7 +18,7 @@ def main() -> None:
     require(len(rows) > 0, f"no results below {', '.join(arguments.paths)}; run evaluate.py first")
     print_table(rows)
     first = Path(arguments.paths[0])
-    for file in write_report(arguments.paths, arguments.out or (first if first.is_dir() else first.parent)):
+    for file in write_report(rows, arguments.out or (first if first.is_dir() else first.parent)):
         print(f"wrote {file}")
 
 

@@ -52,10 +52,10 @@ class Run:
         """Write what describes a run that is about to start."""
         run = cls(Path(folder))
         run.folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(config, run.folder / "config.yaml")
+        OmegaConf.save(config, run.folder / "config.yaml", resolve=True)
         data.tokenizer.save(run.folder / "tokenizer.json")
         versions = {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
-        record = {"commit": commit(), "versions": versions}
+        record = {"commit": commit(), "versions": versions, "data": data.fingerprint()}
         (run.folder / "versions.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         return run
 
@@ -72,6 +72,15 @@ class Run:
         require((folder / "config.yaml").is_file(), f"ckpt: {folder} is not a run folder (it has no config.yaml)")
         return cls(folder, None if place.is_dir() else place)
 
+    def check_same_system(self, config: DictConfig) -> None:
+        """Refuse to continue this run with another system than it has been trained with."""
+        trained, given = (flatten(OmegaConf.to_container(c.system, resolve=True)) for c in (self.config, config))
+        for key in sorted(trained.keys() | given.keys()):
+            require(
+                trained.get(key) == given.get(key),
+                f"ckpt: {self.folder} was trained with {key}={trained.get(key)}, but here it is {given.get(key)}",
+            )
+
     @property
     def config(self) -> DictConfig:
         config = OmegaConf.load(self.folder / "config.yaml")
@@ -79,21 +88,22 @@ class Run:
         return config
 
     def checkpoints(self, average: int = 1) -> list[Path]:
-        """The checkpoint that was named or the newest one, or the newest ``average`` ones."""
+        """The checkpoint that was named, or else the one trained longest; with ``average``, so many that end there."""
         require(average >= 1, f"average must be at least 1, got {average}")
-        if self.checkpoint is not None and average == 1:
-            return [self.checkpoint]
         numbered = sorted((self.folder / "checkpoints").glob("step_*.ckpt"))
         if average > 1:
-            require(
-                len(numbered) >= average,
-                f"average={average}, but {self.folder} has {len(numbered)} numbered checkpoints",
-            )
+            until = self.checkpoint or (numbered[-1] if numbered else None)
+            require(until is None or until.name != "last.ckpt", "average: name a numbered checkpoint or the run folder")
+            numbered = [file for file in numbered if until and file.name <= until.name]
+            found = f"average={average}, but {self.folder} has {len(numbered)} numbered checkpoints to average"
+            require(len(numbered) >= average, found)
             return numbered[-average:]
+        if self.checkpoint is not None:
+            return [self.checkpoint]
         last = self.folder / "checkpoints" / "last.ckpt"
-        found = sorted([*numbered, *([last] if last.exists() else [])], key=lambda file: file.stat().st_mtime)
-        require(len(found) > 0, f"ckpt: {self.folder} has no checkpoint yet")
-        return found[-1:]
+        candidates = [*numbered[-1:], *([last] if last.exists() else [])]
+        require(len(candidates) > 0, f"ckpt: {self.folder} has no checkpoint yet")
+        return [max(candidates, key=lambda file: int(load_checkpoint(file)["global_step"]))]
 
     def data(self) -> PairsDataModule:
         """The run's data with the run's own tokenizer."""
@@ -109,7 +119,7 @@ class Run:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         try:
             return system.to(device), step
-        except (RuntimeError, AssertionError) as error:
+        except (RuntimeError, AssertionError, TypeError) as error:
             raise UserError(f"device={device} cannot be used here: {str(error).splitlines()[0]}") from error
 
     def decoding(self, overlay: DictConfig) -> Any:
@@ -124,6 +134,13 @@ class Run:
             config.decoding.update({key: value for key, value in given.items() if value is not None})
         check_types(config.decoding, "decoding")
         return instantiate(config.decoding)
+
+
+def flatten(node: Any, path: str = "system") -> dict[str, Any]:
+    """Leaves of nested dictionaries by dotted path."""
+    if not isinstance(node, dict):
+        return {path: node}
+    return {key: value for name, child in node.items() for key, value in flatten(child, f"{path}.{name}").items()}
 
 
 @lru_cache(maxsize=1)
@@ -144,7 +161,7 @@ def load_system(folder: Path, files: tuple[tuple[Path, int], ...]) -> tuple[Syst
 def load_checkpoint(file: Path) -> dict[str, Any]:
     """The content of a checkpoint, as plain data: nothing in it is executed."""
     try:
-        return torch.load(file, map_location="cpu", weights_only=True)
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:
         raise UserError(f"{file} is not a readable checkpoint ({type(error).__name__})") from error
 

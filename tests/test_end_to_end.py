@@ -5,8 +5,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parent.parent
 SMALL = [
@@ -22,12 +24,12 @@ SMALL = [
 ]
 
 
-def script(name: str, *overrides: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a script of the project and check its exit code."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline"}
-    done = subprocess.run(
-        [sys.executable, name, *overrides], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
-    )
+def script(name: str, *overrides: str, code: int = 0, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run a script of the project, as one who has no account anywhere, and check its exit code."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
+    environment |= {"OMP_NUM_THREADS": "1", "HOME": "/nonexistent"}
+    command = [sys.executable, name, *overrides]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, **more)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
@@ -98,6 +100,12 @@ def test_generate_shows_a_trace(run: Path) -> None:
     assert "[" not in numbered[-1]
 
 
+def test_generate_reads_standard_input(run: Path) -> None:
+    """For text with commas, quotes and other characters that mean something to Hydra."""
+    done = script("generate.py", f"ckpt={run}", "text=-", "decoding.steps=2", input="it's (a, b) = c\n")
+    assert done.stdout.strip()
+
+
 @pytest.mark.parametrize("diffusion", ["absorbing", "multinomial", "rdm_multinomial", "rdm_mixture"])
 def test_other_systems(diffusion: str, tmp_path: Path) -> None:
     folder = train(tmp_path / diffusion, f"diffusion={diffusion}")
@@ -131,9 +139,18 @@ def test_sweep_over_reweighting(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*/checkpoints/last.ckpt"))) == 2
 
 
-def test_continue_from_a_run(run: Path, tmp_path: Path) -> None:
-    folder = train(tmp_path / "longer", f"ckpt={run}", "trainer.max_steps=9")
-    assert (folder / "checkpoints" / "step_0000009.ckpt").is_file()
+def test_a_resumed_run_ends_where_the_unbroken_one_does(run: Path, tmp_path: Path) -> None:
+    """Six steps and six more give the weights of twelve, to the bit."""
+    unbroken = train(tmp_path / "unbroken", "trainer.max_steps=12", "optimizer=inverse_sqrt")
+    first = train(tmp_path / "first", "optimizer=inverse_sqrt")
+    second = train(tmp_path / "second", f"ckpt={first}", "trainer.max_steps=12", "optimizer=inverse_sqrt")
+    assert not (second / "checkpoints" / "step_0000006.ckpt").exists()
+    states = [torch.load(folder / "checkpoints" / "step_0000012.ckpt") for folder in (unbroken, second)]
+    for part in ("state_dict", "current_model_state"):
+        for name, value in states[0][part].items():
+            assert torch.equal(value, states[1][part][name]), f"{part} {name}"
+    weights = "system.denoiser.tokens.weight"  # saved twice: averaged, to decode with, and as they are, to train on
+    assert not torch.equal(states[0]["state_dict"][weights], states[0]["current_model_state"][weights])
 
 
 @pytest.mark.parametrize(
@@ -150,8 +167,14 @@ def test_continue_from_a_run(run: Path, tmp_path: Path) -> None:
         ("evaluate.py", ["ckpt=nowhere"], "ckpt: there is no nowhere"),
         ("evaluate.py", ["ckpt=rdm"], "rdm is not a run folder"),
         ("evaluate.py", ["ckpt={run}", "decoding.steps=51"], "decoding.steps=51 is more than"),
-        ("evaluate.py", ["ckpt={run}", "split=dev"], "split must be train, valid or test"),
+        ("evaluate.py", ["ckpt={run}", "split=dev"], "split: 'dev' is not one of train, valid, test"),
         ("evaluate.py", ["ckpt={run}", "average=5"], "has 2 numbered checkpoints"),
+        ("evaluate.py", ["ckpt={run}", "average=abc"], "average: 'abc' is not a whole number"),
+        ("evaluate.py", ["ckpt={run}", "limit=0"], "limit must be at least 1"),
+        ("evaluate.py", ["ckpt={run}", "device=nothing"], "device=nothing cannot be used here"),
+        ("train.py", ["seed=-1"], "seed must be 0 or above"),
+        ("train.py", ["trainer.precision=bf16-mixed"], "half precision on a CPU"),
+        ("train.py", ["ckpt={run}"], "was trained with system.denoiser.dim=32, but here it is 128"),
         ("generate.py", ["ckpt={run}", "text=''"], "source 1 has 0 tokens"),
     ],
 )

@@ -108,6 +108,7 @@ class LengthBatches(Sampler[list[int]]):
         self.max_tokens, self.max_sentences = max_tokens or 2**62, max_sentences or 2**62
         self.lengths = lengths
         self.shuffle, self.seed, self.epoch = shuffle, seed, 0
+        self.start = 0  # batches of the epoch to skip
         self.rank, self.world_size = rank, world_size
         longest = int(lengths.max()) if len(lengths) else 0
         require(
@@ -149,7 +150,7 @@ class LengthBatches(Sampler[list[int]]):
         return batches
 
     def __iter__(self) -> Iterator[list[int]]:
-        return iter(self.batches)
+        return iter(self.batches[self.start :])
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -164,9 +165,19 @@ class StepLoader:
 
     def __init__(self, loader: DataLoader[Batch], accumulate: int) -> None:
         self.loader, self.accumulate = loader, accumulate
+        self.handed_out = (
+            0  # batches of this epoch; saved with a checkpoint, so that a resumed run goes on with the next
+        )
+        self.resumed_at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"handed_out": self.handed_out}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.resumed_at = state["handed_out"] % len(self)
 
     @property
-    def sampler(self) -> Sampler[list[int]]:
+    def sampler(self) -> "LengthBatches":
         """Lightning calls ``set_epoch`` on a loader's ``sampler``, never on its ``batch_sampler``."""
         return self.loader.batch_sampler  # type: ignore[return-value]
 
@@ -174,19 +185,17 @@ class StepLoader:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Batch]:
-        step: list[Batch] = []
-        for batch in self.loader:
-            step.append(batch)
-            if len(step) == self.accumulate:
-                yield from with_step_counts(step)
-                step = []
-        yield from with_step_counts(step)
+        self.sampler.start, self.handed_out, self.resumed_at = self.resumed_at, self.resumed_at, 0
+        batches = iter(self.loader)
+        while step := list(islice(batches, self.accumulate)):
+            for batch in with_step_counts(step):
+                self.handed_out += 1
+                yield batch
 
 
 def with_step_counts(step: list[Batch]) -> list[Batch]:
     """The micro-batches of one optimiser step, each with the counts of all of them."""
-    if step:
-        totals = {name: sum((b.counts[name] for b in step), torch.tensor(0)) for name in step[0].counts}
-        for batch in step:
-            batch.counts = totals
+    totals = {name: sum((batch.counts[name] for batch in step), torch.tensor(0)) for name in step[0].counts}
+    for batch in step:
+        batch.counts = totals
     return step

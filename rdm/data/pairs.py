@@ -1,6 +1,8 @@
 """The LightningDataModule for tasks with a source and a target."""
 
+import json
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import pytorch_lightning as pl
@@ -89,6 +91,10 @@ class PairsDataModule(pl.LightningDataModule):
             self._splits[split] = Pairs([source for source, _ in pairs], [target for _, target in pairs])
         return self._splits[split]
 
+    def fingerprint(self) -> dict[str, str]:
+        """A hash of the text of each split that training sees."""
+        return {split: sha256(json.dumps(self.texts(split)).encode()).hexdigest()[:16] for split in ("train", "valid")}
+
     def target_counts(self) -> Tensor:
         """``[V]``: how often each id occurs in the training targets."""
         ids = torch.tensor([index for target in self.pairs("train").targets for index in target])
@@ -115,21 +121,27 @@ class PairsDataModule(pl.LightningDataModule):
 
     def eval_dataloader(self, split: Split) -> DataLoader[Batch]:
         """The sentences of a split, longest first, shared out over ranks."""
+        ranks = self.trainer.world_size if self.trainer else 1
+        require(len(self.pairs(split)) >= ranks, f"the {split} split has fewer sentences than there are processes")
         batches = LengthBatches(
             self.pairs(split).lengths(),
             max_sentences=self.eval_sentences,
             rank=self.trainer.global_rank if self.trainer else 0,
-            world_size=self.trainer.world_size if self.trainer else 1,
+            world_size=ranks,
         )
         return self._loader(split, batches)
 
-    def sources(self, texts: Sequence[str]) -> Tensor:
-        """Source texts as padded ids ``[B, S]``; an empty or overlong one is an error."""
+    def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
+        """Source texts as ids; an empty or overlong one is an error."""
         rows = self.tokenizer.encode(texts)
         for number, row in enumerate(rows, 1):
             fits = 0 < len(row) <= self.max_length
             require(fits, f"source {number} has {len(row)} tokens; 1 to {self.max_length} fit")
-        return Collate(self.vocab).pad(rows)
+        return rows
+
+    def sources(self, texts: Sequence[str]) -> Tensor:
+        """Source texts as padded ids ``[B, S]``."""
+        return Collate(self.vocab).pad(self.encode_sources(texts))
 
     def _loader(self, split: Split, batches: LengthBatches) -> DataLoader[Batch]:
         return DataLoader(

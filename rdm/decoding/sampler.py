@@ -39,6 +39,11 @@ class Decoded:
     scores: Tensor
 
 
+def in_words(part: object) -> str:
+    """``Class(option=value, ...)``, for result rows."""
+    return f"{type(part).__name__}({', '.join(f'{name}={value}' for name, value in vars(part).items())})"
+
+
 class Sampler:
     """A decoding strategy: transition, schedule, proposal and length candidates, with no model in it.
 
@@ -79,9 +84,11 @@ class Sampler:
         return {
             "strategy": self.name,
             "steps": self.steps,
-            "schedule": type(self.schedule).__name__,
+            "transition": in_words(self.transition),
+            "schedule": in_words(self.schedule),
+            "proposal": in_words(self.proposal),
+            "lengths": in_words(self.length_choice),
             "candidates": self.length_candidates,
-            "temperature": self.proposal.temperature,
         }
 
     @torch.inference_mode()

@@ -29,20 +29,20 @@ class Schedule(ABC):
         require(num_steps >= 1, f"diffusion.num_steps must be at least 1, got {num_steps}")
         self.num_steps = num_steps
 
+    @abstractmethod
     def alpha(self, t: Tensor) -> Tensor:
         """``alpha_t``, float64, in the shape and on the device of ``t``."""
-        return self._alpha(t.double() / self.num_steps)
 
-    @abstractmethod
-    def _alpha(self, fraction: Tensor) -> Tensor:
-        """``alpha`` at the time ``fraction = t / T`` in ``[0, 1]``."""
+    def fraction(self, t: Tensor) -> Tensor:
+        """``t / T`` in float64."""
+        return t.double() / self.num_steps
 
 
 class Linear(Schedule):
     """``alpha_t = 1 - t / T``."""
 
-    def _alpha(self, fraction: Tensor) -> Tensor:
-        return 1 - fraction
+    def alpha(self, t: Tensor) -> Tensor:
+        return 1 - self.fraction(t)
 
 
 class Cosine(Schedule):
@@ -52,18 +52,18 @@ class Cosine(Schedule):
         super().__init__(num_steps)
         self.s = s
 
-    def _alpha(self, fraction: Tensor) -> Tensor:
+    def alpha(self, t: Tensor) -> Tensor:
         def f(u: Tensor) -> Tensor:
-            return torch.cos((u + self.s) / (1 + self.s) * math.pi / 2) ** 2
+            return torch.cos((self.fraction(u) + self.s) / (1 + self.s) * math.pi / 2) ** 2
 
-        return f(fraction) / f(torch.zeros_like(fraction))
+        return f(t) / f(torch.zeros_like(t))
 
 
 class Sqrt(Schedule):
     """``alpha_t = 1 - sqrt(t / T)``: most of the noise comes early (Li et al., 2022)."""
 
-    def _alpha(self, fraction: Tensor) -> Tensor:
-        return 1 - fraction.sqrt()
+    def alpha(self, t: Tensor) -> Tensor:
+        return 1 - self.fraction(t).sqrt()
 
 
 class Table(Schedule):
@@ -78,6 +78,3 @@ class Table(Schedule):
 
     def alpha(self, t: Tensor) -> Tensor:
         return self.table.to(t.device)[t]
-
-    def _alpha(self, fraction: Tensor) -> Tensor:
-        return self.alpha((fraction * self.num_steps).round().long())

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from rich.progress import track
 
+from rdm.data.batching import Collate
 from rdm.data.pairs import PairsDataModule
 from rdm.errors import require
 from rdm.systems.base import System
@@ -25,16 +26,16 @@ def translate(
     require(batch_size >= 1, f"batch_size must be at least 1, got {batch_size}")
     device = next(system.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
-    lengths = torch.tensor([len(row) for row in data.tokenizer.encode(sources)])
-    order = lengths.argsort(descending=True, stable=True).tolist()
+    rows = data.encode_sources(sources)
+    order = sorted(range(len(rows)), key=lambda index: -len(rows[index]))
     outputs, seconds = [""] * len(sources), 0.0
     starts = range(0, len(order), batch_size)
     for start in track(starts, f"{decoding.name}, {decoding.steps} iterations", disable=not progress):
         indices = order[start : start + batch_size]
-        batch = data.sources([sources[i] for i in indices]).to(device)
+        batch = Collate(data.vocab).pad([rows[i] for i in indices]).to(device)
         began = time.perf_counter()
-        rows = system.generate(batch, decoding, generator).tokens.cpu()
+        tokens = system.generate(batch, decoding, generator).tokens.cpu()
         seconds += time.perf_counter() - began
-        for index, text in zip(indices, data.tokenizer.decode(rows.tolist()), strict=True):
+        for index, text in zip(indices, data.tokenizer.decode(tokens.tolist()), strict=True):
             outputs[index] = text
     return outputs, seconds

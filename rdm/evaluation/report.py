@@ -17,23 +17,26 @@ Key = tuple[str, str]  # system, decoding
 
 # What tells two evaluations apart beside system, strategy and iterations; only seeds are averaged over.
 SETTINGS = (
-    "run", "checkpoint_step", "average", "schedule", "candidates", "temperature", "split", "sentences",
+    "run", "checkpoint_step", "average", "transition", "schedule", "proposal", "lengths", "candidates",
+    "split", "sentences", "metric", "signature",
 )  # fmt: skip
 
 
 def by_setting(rows: Sequence[Row]) -> dict[Key, dict[int, list[Row]]]:
     """Rows by system and decoding, then by number of iterations; of a repeated evaluation the last counts.
 
-    A setting that is not the same in all rows becomes part of the name of the decoding.
+    A setting in which rows of one strategy differ becomes part of the name of the decoding.
     """
-    varied = [name for name in SETTINGS if len({str(row.get(name)) for row in rows}) > 1]
-    table: dict[Key, dict[int, dict[int, Row]]] = {}
+    groups: dict[Key, list[Row]] = {}
     for row in rows:
-        decoding = ", ".join([row["strategy"], *(f"{name} {row.get(name)}" for name in varied)])
-        table.setdefault((row["system"], decoding), {}).setdefault(row["steps"], {})[row["seed"]] = row
-    return {
-        key: {steps: list(seeds.values()) for steps, seeds in columns.items()} for key, columns in sorted(table.items())
-    }
+        groups.setdefault((row["system"], row["strategy"]), []).append(row)
+    table: dict[Key, dict[int, dict[int, Row]]] = {}
+    for (system, strategy), group in sorted(groups.items()):
+        varied = [name for name in SETTINGS if len({str(row.get(name)) for row in group}) > 1]
+        for row in group:
+            decoding = ", ".join([strategy, *(f"{name} {row.get(name)}" for name in varied)])
+            table.setdefault((system, decoding), {}).setdefault(row["steps"], {})[row["seed"]] = row
+    return {key: {steps: list(seeds.values()) for steps, seeds in columns.items()} for key, columns in table.items()}
 
 
 def spread(values: Sequence[float]) -> str:
@@ -103,9 +106,8 @@ def figure(rows: Sequence[Row], file: Path) -> None:
     pyplot.close(canvas)
 
 
-def write_report(places: Sequence[str], folder: Path) -> list[Path]:
-    """``report.md`` and ``bleu.png`` from the rows below ``places``, written into ``folder``."""
-    rows = read(places)
+def write_report(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """``report.md`` and ``bleu.png``, written into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     page, picture = folder / "report.md", folder / "bleu.png"
     figure(rows, picture)

@@ -70,7 +70,7 @@ class DiffusionSystem(System):
         observer: Observer | None = None,
     ) -> Hypotheses:
         memory = self.denoiser.encode(source)
-        count = min(decoding.length_candidates, memory.length_logits.shape[1] - 1)
+        count = decoding.length_candidates
         lengths = decoding.length_choice(memory.length_logits, count)
         decoded = decoding.run(self.process, self._denoise(memory), self.canvas(lengths.flatten()), generator, observer)
         best = best_candidate(decoded.scores, count)
@@ -91,6 +91,8 @@ class DiffusionSystem(System):
     def check(self, decoding: Sampler) -> None:
         steps, trained = decoding.steps, self.process.num_steps
         require(steps <= trained, f"decoding.steps={steps} is more than the diffusion.num_steps={trained} trained with")
+        longest, candidates = self.denoiser.max_length, decoding.length_candidates
+        require(candidates <= longest, f"decoding.length_candidates={candidates}, but there are only {longest} lengths")
 
     def fit_to(self, target_counts: Callable[[], Tensor]) -> None:
         self.process.noise.fit(target_counts)

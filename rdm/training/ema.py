@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import WeightAveraging
 from torch import Tensor
@@ -27,3 +28,8 @@ class EMA(WeightAveraging):
 
         # Buffers (noise tables, barred ids) are copied, not averaged.
         super().__init__(use_buffers=False, multi_avg_fn=update)
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        # The model is moved to its device after this; the average must be there from the start.
+        self._device = trainer.strategy.root_device
+        super().setup(trainer, pl_module, stage)

@@ -1,5 +1,7 @@
 """Loggers that need a word of explanation."""
 
+from typing import Any
+
 from pytorch_lightning.loggers import WandbLogger
 
 from rdm.errors import UserError
@@ -12,5 +14,7 @@ def wandb_logger(project: str, save_dir: str, name: str | None = None, offline: 
     except ImportError as error:
         raise UserError("logger=wandb needs the loggers extra: pip install -e '.[loggers]'") from error
     if offline is None:
-        offline = not wandb.api.api_key
-    return WandbLogger(project=project, save_dir=save_dir, name=name, offline=offline)
+        offline = not wandb.login(prompt=False)
+    # Said twice: after the look for a key, wandb no longer reads the environment variable that Lightning sets.
+    mode: dict[str, Any] = {"mode": "offline"} if offline else {}
+    return WandbLogger(project=project, save_dir=save_dir, name=name, offline=offline, **mode)

@@ -1,5 +1,6 @@
 """The one LightningModule: it trains any :class:`~rdm.systems.base.System`."""
 
+from hashlib import sha256
 from typing import Any
 
 import pytorch_lightning as pl
@@ -23,9 +24,16 @@ class TrainingModule(pl.LightningModule):
         self.system = system
         self.optimization = optimization
 
+    def on_fit_start(self) -> None:
+        # Weights start alike on all ranks, dropout must not.
+        self.seed = torch.initial_seed() % 2**32
+        torch.manual_seed(self.seed + self.global_rank)
+
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         counts = {name: self._over_ranks(count) for name, count in batch.counts.items()}
-        terms = self.system.loss(batch)
+        micro_batch = batch_idx % self.trainer.accumulate_grad_batches
+        seed = noise_seed(self.seed, self.global_step, micro_batch, self.global_rank)
+        terms = self.system.loss(batch, torch.Generator(self.device).manual_seed(seed))
         # Lightning divides by the number of micro-batches, and DDP takes the mean over ranks: undo both.
         parts = self.trainer.accumulate_grad_batches * self.trainer.world_size
         means = {term.name: term.total / counts[term.unit] * parts for term in terms}
@@ -58,8 +66,15 @@ class TrainingModule(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        optimizer, schedule = self.optimization.build(parameters, self.trainer.estimated_stepping_batches)
+        # Lightning cannot clip the gradients of a fused optimiser under mixed precision.
+        fused = "mixed" not in str(self.trainer.precision)
+        optimizer, schedule = self.optimization.build(parameters, self.trainer.estimated_stepping_batches, fused)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def noise_seed(seed: int, step: int, micro_batch: int, rank: int) -> int:
+    """The noise of a micro-batch follows from where it stands: other on every rank, the same after a resume."""
+    return int(sha256(repr((seed, step, micro_batch, rank)).encode()).hexdigest()[:15], 16)
 
 
 def combine(terms: list[Term], means: dict[str, Tensor]) -> Tensor:

@@ -70,10 +70,12 @@ class Optimization:
             eps,
         )
 
-    def build(self, parameters: Iterable[nn.Parameter], total_steps: float) -> tuple[torch.optim.Optimizer, LambdaLR]:
+    def build(
+        self, parameters: Iterable[nn.Parameter], total_steps: float, fused: bool = True
+    ) -> tuple[torch.optim.Optimizer, LambdaLR]:
         """The optimiser and its schedule over ``total_steps`` optimiser steps."""
         optimizer = AdamW(
-            parameters, lr=self.lr, betas=self.betas, weight_decay=self.weight_decay, eps=self.eps, fused=True
+            parameters, lr=self.lr, betas=self.betas, weight_decay=self.weight_decay, eps=self.eps, fused=fused
         )
         steps = int(min(total_steps, 2**31))
         return optimizer, LambdaLR(optimizer, lambda step: self.schedule.factor(step, steps))

@@ -12,15 +12,17 @@ from rdm.errors import require
 
 def check_trainer(trainer: DictConfig) -> None:
     """Refuse what Lightning accepts but does badly."""
+    precision, strategy = str(trainer.precision), str(trainer.strategy)
+    # Pure half precision would round the probabilities of the noise.
+    allowed = ("32-true", "bf16-mixed", "16-mixed")
+    require(precision in allowed, f"trainer.precision: {precision} is not one of {', '.join(allowed)}")
     require(
-        not (trainer.accelerator == "cpu" and "bf16" in str(trainer.precision)),
-        "trainer.precision: bf16 on a CPU is up to a hundred times slower; use 32-true",
+        not (trainer.accelerator == "cpu" and precision != "32-true"),
+        "trainer.precision: half precision on a CPU is up to a hundred times slower; use 32-true",
     )
-    # Every rank of strategy=ddp runs the command again, and would start the sweep anew.
-    require(
-        not (trainer.strategy == "ddp" and trainer.devices != 1 and HydraConfig.get().mode is RunMode.MULTIRUN),
-        "trainer.strategy=ddp cannot be used with -m; use trainer.strategy=ddp_fork",
-    )
+    # Other strategies run the command again for every rank, which would start the sweep anew.
+    swept = HydraConfig.get().mode is RunMode.MULTIRUN and trainer.devices != 1
+    require(not swept or strategy == "ddp_fork", "with -m and several devices use trainer.strategy=ddp_fork")
 
 
 def quiet_lightning() -> None:

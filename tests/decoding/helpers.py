@@ -53,7 +53,7 @@ ROUTERS: dict[str, Callable[..., Router]] = {
     "mask_predict": MaskPredict,
     "ancestral": Ancestral,
 }
-TOP_K = [name for name in ROUTERS if name != "ancestral"]
+TOP_K = ["uncond", "cond", "commit", "mask_predict"]  # those that rank, with an optional Gumbel noise
 TRANSITIONS: dict[str, Callable[..., Transition]] = {**ROUTERS, "posterior": PosteriorStep}
 
 

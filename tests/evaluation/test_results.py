@@ -57,15 +57,15 @@ def test_other_settings_are_not_averaged() -> None:
     """What differs between rows is named, so that a table never mixes, say, two schedules."""
     rows = [row("rdm", 2, 10, schedule="Linear"), row("rdm", 2, 20, schedule="Cosine")]
     assert cells(rows)[1] == [
-        ["rdm_absorbing", "rdm, schedule Cosine", "20.00"],
         ["rdm_absorbing", "rdm, schedule Linear", "10.00"],
+        ["rdm_absorbing", "rdm, schedule Cosine", "20.00"],
     ]
 
 
 def test_report_files(tmp_path: Path) -> None:
     for entry in (row("rdm", 2, 10), row("rdm", 4, 12)):
         append(tmp_path / "run" / "results.jsonl", entry)
-    page, picture = write_report([str(tmp_path)], tmp_path / "out")
+    page, picture = write_report(read([tmp_path]), tmp_path / "out")
     assert "| rdm_absorbing | rdm | 10.00 | 12.00 |" in page.read_text()
     assert "nrefs:1" in markdown(read([tmp_path]))
     assert picture.read_bytes().startswith(b"\x89PNG")

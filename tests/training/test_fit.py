@@ -11,7 +11,7 @@ import torch
 from rdm.data.pairs import PairsDataModule
 from rdm.evaluation.metrics import sacre_bleu
 from rdm.training.ema import EMA, warmed_up_decay
-from rdm.training.module import TrainingModule, combine
+from rdm.training.module import TrainingModule, combine, noise_seed
 from rdm.training.optim import Cosine, InverseSqrt, Optimization
 from rdm.training.sampling import SampleAtValidation
 from tests.builders import RECIPES, batch_of, sampler, tiny_system, toy_data
@@ -107,6 +107,20 @@ def test_decodes_averaged_weights(ema_first: bool, monkeypatch: pytest.MonkeyPat
         average = torch.lerp(average, raw, 1 - warmed_up_decay(decay, number))
     torch.testing.assert_close(seen[0], average)
     assert not torch.allclose(seen[0], weights.raw[3], atol=1e-3)
+
+
+def test_mixed_precision_with_clipping() -> None:
+    """What ``trainer=gpu`` does, on a CPU: Lightning refuses some optimisers here."""
+    losses = Losses()
+    fit(toy_data(max_tokens=128), 2, [losses, EMA()], precision="bf16-mixed", gradient_clip_val=1.0)
+    assert len(losses.values) == 2
+    assert all(torch.tensor(losses.values).isfinite())
+
+
+def test_noise_differs_by_seed_step_micro_batch_and_rank() -> None:
+    keys = [(1, 0, 0, 0), (2, 0, 0, 0), (1, 1, 0, 0), (1, 0, 1, 0), (1, 0, 0, 1), (1, 10, 0, 0), (11, 0, 0, 0)]
+    assert len({noise_seed(*key) for key in keys}) == len(keys)
+    assert noise_seed(*keys[0]) == noise_seed(*keys[0])
 
 
 def test_decay_warms_up() -> None:
