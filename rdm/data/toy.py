@@ -142,7 +142,7 @@ class ToyLanguage:
         subject = self._target_phrase(clause.subject, rng)
         if clause.object is None:
             core = [*subject, verb + _ending(clause.subject.plural, clause.past)]
-        elif rng.random() < 0.7:
+        elif rng.random() < 0.5:
             core = [
                 *subject,
                 verb + _ending(clause.subject.plural, clause.past),
