@@ -12,27 +12,24 @@ from rdm.errors import require
 from rdm.evaluation.decode import translate
 from rdm.evaluation.metrics import sacre_bleu
 from rdm.evaluation.results import append
-from rdm.runs import Run, commit
+from rdm.runs import commit, load
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
 @cli.job
 def main(config: DictConfig) -> str:
     check_options(config, EvaluateOptions)
-    run = Run.open(config.ckpt)
-    decoding = run.decoding(config.decoding)
-    system, step = run.system(config.average, config.device)
-    system.check(decoding)
-    data = run.data()
     require(config.limit is None or config.limit >= 1, f"limit must be at least 1, got {config.limit}")
+    loaded = load(config)
+    run, decoding, data = loaded.run, loaded.decoding, loaded.data
     sides = (data.texts(config.split)[0], *data.references(config.split))
     sources, *references = (side[: config.limit] for side in sides)
-    outputs, seconds = translate(system, decoding, data, sources, config.batch_size, config.seed)
+    outputs, seconds = translate(loaded.system, decoding, data, sources, config.batch_size, config.seed)
     metric = sacre_bleu(outputs, references)
     row = {
         "run": str(run.folder),
         "system": run.config.diffusion.name,
-        "checkpoint_step": step,
+        "checkpoint_step": loaded.step,
         "average": config.average,
         "metric": metric.name,
         "value": round(metric.value, 4),

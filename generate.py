@@ -10,18 +10,15 @@ from rich.console import Console
 from rdm import cli
 from rdm.config import GenerateOptions, check_options
 from rdm.decoding.trace import Trace, lines
-from rdm.runs import Run
+from rdm.runs import load
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="generate")
 @cli.job
 def main(config: DictConfig) -> None:
     check_options(config, GenerateOptions)
-    run = Run.open(config.ckpt)
-    decoding = run.decoding(config.decoding)
-    system, _ = run.system(config.average, config.device)
-    system.check(decoding)
-    data = run.data()
+    loaded = load(config)
+    system, decoding, data = loaded.system, loaded.decoding, loaded.data
     console = Console(soft_wrap=True, highlight=False, markup=False)
     text, trace = config.text, Trace()
     if text == "-":

@@ -136,6 +136,26 @@ class Run:
         return instantiate(config.decoding)
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """A run with everything that is needed to decode from it."""
+
+    run: Run
+    system: System
+    step: int  # the training step the weights are from
+    decoding: Any
+    data: PairsDataModule
+
+
+def load(config: DictConfig) -> Loaded:
+    """The run, weights and strategy that the options of evaluate.py and generate.py ask for."""
+    run = Run.open(config.ckpt)
+    decoding = run.decoding(config.decoding)
+    system, step = run.system(config.average, config.device)
+    system.check(decoding)
+    return Loaded(run, system, step, decoding, run.data())
+
+
 def flatten(node: Any, path: str = "system") -> dict[str, Any]:
     """Leaves of nested dictionaries by dotted path."""
     if not isinstance(node, dict):

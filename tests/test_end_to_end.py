@@ -1,5 +1,6 @@
 """The scripts, run as a user runs them."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+
+from rdm.data.toy import ToyLanguage
 
 ROOT = Path(__file__).parent.parent
 SMALL = [
@@ -185,3 +188,20 @@ def test_mistakes_end_in_one_line(name: str, overrides: list[str], message: str,
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_own_files(tmp_path: Path) -> None:
+    """Aligned text from a folder, packed or not, is trained on and evaluated like the generated text."""
+    for split, count, seed in (("train", 200, 1), ("valid", 8, 2), ("test", 8, 3)):
+        pairs = ToyLanguage().pairs(count, seed)
+        (tmp_path / f"{split}.de").write_text("".join(f"{source}\n" for source, _ in pairs))
+        packed = gzip.compress("".join(f"{target}\n" for _, (target,) in pairs).encode())
+        (tmp_path / f"{split}.en.gz").write_bytes(packed)
+    corpus = ["data=text_pairs", f"data.corpus.root={tmp_path}", "data.corpus.source=de", "data.corpus.target=en"]
+    small = [override for override in SMALL if not override.startswith("data.")]
+    run = tmp_path / "run"
+    script("train.py", *small, *corpus, "data.train_tokenizer.size=600", f"hydra.run.dir={run}")
+    script("evaluate.py", f"ckpt={run}", "decoding.steps=2")
+    (row,) = rows(run)
+    assert row["sentences"] == 8
+    assert "nrefs:1" in str(row["signature"])

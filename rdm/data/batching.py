@@ -78,16 +78,15 @@ class Collate:
 
 
 class LengthBatches(Sampler[list[int]]):
-    """Lists of indices: similar lengths together, at most ``max_tokens`` padded tokens (of the longer side) and at most
-    ``max_sentences`` in a batch, spread over ranks.
+    """Lists of indices: like lengths together, within a budget of padded tokens or sentences, spread over ranks.
 
     Args:
-        lengths: ``[examples, 2]`` source and target lengths. max_tokens, max_sentences: None for no limit; at least
-        one is needed. shuffle: draw a new order every epoch (training); otherwise one fixed order, longest first.
+        lengths: ``[examples, 2]`` source and target lengths.
+        max_tokens, max_sentences: None for no limit; at least one is needed.
+        shuffle: draw a new order every epoch (training); otherwise one fixed order, longest first.
         rank, world_size: when shuffling, this rank takes every ``world_size``-th batch, and the first batches are
-        repeated
-            until all ranks make the same number of steps; otherwise it takes every ``world_size``-th sentence, each
-            once.
+            repeated until all ranks make the same number of steps; otherwise it takes every ``world_size``-th
+            sentence, each once.
     """
 
     def __init__(
@@ -165,10 +164,8 @@ class StepLoader:
 
     def __init__(self, loader: DataLoader[Batch], accumulate: int) -> None:
         self.loader, self.accumulate = loader, accumulate
-        self.handed_out = (
-            0  # batches of this epoch; saved with a checkpoint, so that a resumed run goes on with the next
-        )
-        self.resumed_at = 0
+        # Batches of this epoch so far: saved with a checkpoint, so that a resumed run goes on with the next one.
+        self.handed_out = self.resumed_at = 0
 
     def state_dict(self) -> dict[str, int]:
         return {"handed_out": self.handed_out}
