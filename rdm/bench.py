@@ -14,7 +14,6 @@ from statistics import median
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -52,7 +51,6 @@ def build(diffusion: str, model: str, vocab: Vocab, decoding: str = "rdm") -> tu
     with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
         config = compose("train", [f"diffusion={diffusion}", f"model={model}", f"decoding={decoding}"])
     config.vocab = {**config.vocab, "size": vocab.size}
-    OmegaConf.set_readonly(config, True)
     return instantiate(config.system), instantiate(config.decoding)
 
 
