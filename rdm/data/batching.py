@@ -22,13 +22,16 @@ from rdm.vocab import Vocab
 class Batch:
     """``B`` examples, padded.
 
+    The source is what is given: a sentence of its own, or, in open-ended text, how the target begins
+    (``target[:, :S] == source``; ``S = 0`` where nothing is given). What is given is neither noised nor learned.
+
     ``counts`` holds what losses are divided by, each a scalar tensor: the ``sentences``, target ``tokens``
     (everything but padding) and ``ordinary`` target tokens (specials not counted either). In a training batch they
     are those of the whole optimiser step on this rank, see :class:`StepLoader`; else those of the batch.
     """
 
-    source: Tensor  # [B, S]
-    target: Tensor  # [B, N] <bos> text <eos>
+    source: Tensor  # [B, S] <bos> text <eos>, or a prefix of the target
+    target: Tensor  # [B, N] <bos> text <eos>, or N tokens of packed text
     ids: Tensor  # [B] index of each example in its split
     counts: dict[str, Tensor] = field(default_factory=dict)
 

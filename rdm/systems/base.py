@@ -45,7 +45,7 @@ class System(nn.Module, ABC):
         generator: torch.Generator | None = None,
         observer: Callable[..., None] | None = None,
     ) -> Hypotheses:
-        """Outputs for sources ``[B, S]``."""
+        """Outputs for sources ``[B, S]`` (see :class:`~rdm.data.batching.Batch`); a given prefix is not repeated."""
 
     def check(self, decoding: Any) -> None:
         """Raise a :class:`~rdm.errors.UserError` if this system cannot be decoded that way."""
