@@ -22,10 +22,9 @@ def main(config: DictConfig) -> str:
     require(config.limit is None or config.limit >= 1, f"limit must be at least 1, got {config.limit}")
     loaded = load(config)
     run, decoding, data = loaded.run, loaded.decoding, loaded.data
-    sides = (data.texts(config.split)[0], *data.references(config.split))
-    sources, *references = (side[: config.limit] for side in sides)
-    outputs, seconds = translate(loaded.system, decoding, data, sources, config.batch_size, config.seed)
-    metric = sacre_bleu(outputs, references)
+    asked = data.questions(config.split).first(config.limit)
+    outputs, seconds = translate(loaded.system, decoding, data, asked.rows, config.batch_size, config.seed)
+    metric = sacre_bleu(outputs, asked.references)
     row = {
         "run": str(run.folder),
         "system": run.config.diffusion.name,
@@ -36,10 +35,12 @@ def main(config: DictConfig) -> str:
         "signature": metric.signature,
         **decoding.describe(),
         "seed": config.seed,
+        "data": run.config.data.name,
+        "text": data.corpus.fingerprint(config.split),
         "split": config.split,
-        "sentences": len(sources),
+        "sentences": len(asked),
         "batch_size": config.batch_size,
-        "sentences_per_second": round(len(sources) / seconds, 2),
+        "sentences_per_second": round(len(asked) / seconds, 2),
         "commit": commit(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
     }
@@ -47,7 +48,7 @@ def main(config: DictConfig) -> str:
     append(results, row)
     print(
         f"{row['system']} {row['strategy']} {row['steps']} iterations: {metric.value:.2f} {metric.name}, "
-        f"{row['sentences_per_second']} sentences/s, {len(sources)} sentences"
+        f"{row['sentences_per_second']} sentences/s, {len(asked)} sentences"
     )
     return str(results)
 

@@ -24,12 +24,12 @@ def main(config: DictConfig) -> None:
     if text == "-":
         text = sys.stdin.read().strip()
     if text is None:
-        sources, references = data.texts("test")
-        text = sources[0]
-        console.print(f"source:    {text}\nreference: {references[0]}")
+        asked = data.questions("test").first(1)
+        text = asked.sources[0]
+        console.print(f"source:    {text}\nreference: {asked.references[0][0]}")
     device = next(system.parameters()).device
     generator = torch.Generator(device).manual_seed(config.seed)
-    best = system.generate(data.sources([str(text)]).to(device), decoding, generator, trace)
+    best = system.generate(data.sources(data.encode_sources([str(text)])).to(device), decoding, generator, trace)
     if config.trace:
         console.print(f"{decoding.name}, {decoding.steps} iterations; [brackets] are still noise")
         for iteration, line in enumerate(lines(trace, int(best.rows[0]), data.tokenizer)):

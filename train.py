@@ -24,7 +24,7 @@ def main(config: DictConfig) -> None:
     quiet_lightning()
     pl.seed_everything(config.seed, workers=True, verbose=False)
 
-    data = instantiate(config.data)
+    data = instantiate(config.data.module)
     config.vocab = {**config.vocab, **asdict(data.vocab)}
     system = instantiate(config.system)
     system.check(instantiate(config.decoding))
@@ -34,6 +34,7 @@ def main(config: DictConfig) -> None:
     if config.ckpt:
         earlier = Run.open(config.ckpt)
         earlier.check_same_system(config)
+        earlier.check_same_tokenizer(data)
         resume = earlier.checkpoints()[0]
 
     trainer: pl.Trainer = instantiate(
@@ -48,6 +49,8 @@ def main(config: DictConfig) -> None:
     rank_zero_only(print)(
         f"{config.diffusion.name}: {size:,} parameters, vocabulary {data.vocab.size}, run {config.run_dir}"
     )
+    for line in data.summary():
+        rank_zero_only(print)(line)
     trainer.fit(module, data, ckpt_path=resume)
     rank_zero_only(print)(f"done: python evaluate.py ckpt={config.run_dir}")
 

@@ -18,7 +18,8 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from rdm.config import check_types
-from rdm.data.pairs import PairsDataModule
+from rdm.data.module import TextDataModule
+from rdm.data.tokenizer import Tokenizer
 from rdm.errors import UserError, require
 from rdm.systems.base import System
 
@@ -48,7 +49,7 @@ class Run:
     checkpoint: Path | None = None
 
     @classmethod
-    def create(cls, folder: str | Path, config: DictConfig, data: PairsDataModule) -> "Run":
+    def create(cls, folder: str | Path, config: DictConfig, data: TextDataModule) -> "Run":
         """Write what describes a run that is about to start."""
         run = cls(Path(folder))
         run.folder.mkdir(parents=True, exist_ok=True)
@@ -81,6 +82,11 @@ class Run:
                 f"ckpt: {self.folder} was trained with {key}={trained.get(key)}, but here it is {given.get(key)}",
             )
 
+    def check_same_tokenizer(self, data: TextDataModule) -> None:
+        """Refuse to continue this run on data in which the same id is another piece of text."""
+        same = Tokenizer.load(self.folder / "tokenizer.json").fingerprint() == data.tokenizer.fingerprint()
+        require(same, f"ckpt: the tokenizer of {self.folder} is not that of this data; use the data it was trained on")
+
     @property
     def config(self) -> DictConfig:
         config = OmegaConf.load(self.folder / "config.yaml")
@@ -105,9 +111,9 @@ class Run:
         require(len(candidates) > 0, f"ckpt: {self.folder} has no checkpoint yet")
         return [max(candidates, key=lambda file: int(load_checkpoint(file)["global_step"]))]
 
-    def data(self) -> PairsDataModule:
+    def data(self) -> TextDataModule:
         """The run's data with the run's own tokenizer."""
-        data = instantiate(self.config.data)
+        data = instantiate(self.config.data.module)
         data.load_tokenizer(self.folder / "tokenizer.json")
         return data
 
@@ -144,7 +150,7 @@ class Loaded:
     system: System
     step: int  # the training step the weights are from
     decoding: Any
-    data: PairsDataModule
+    data: TextDataModule
 
 
 def load(config: DictConfig) -> Loaded:

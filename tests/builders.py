@@ -1,12 +1,16 @@
 """Small systems and data for tests."""
 
+import atexit
 from collections.abc import Callable
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rdm.data.batching import Batch, Collate
+from rdm.data.batching import Batch
+from rdm.data.module import Loading
 from rdm.data.pairs import PairsDataModule
 from rdm.data.tokenizer import Words
 from rdm.data.toy import ToyTranslation
@@ -26,6 +30,8 @@ from rdm.vocab import Vocab
 
 Recipe = tuple[Callable[[Vocab], Noise], Schedule, Pairing, Objective, Transition]
 STEPS = 20
+CACHE = mkdtemp(prefix="rdm-tests-")
+atexit.register(rmtree, CACHE, ignore_errors=True)
 
 
 def reweighted(smoothing: float = 0.1) -> Objective:
@@ -61,14 +67,13 @@ def sampler(name: str = "rdm_absorbing", steps: int = 5, candidates: int = 3) ->
     return Sampler(name, steps, transition, CosineDecoding(), length_candidates=candidates)
 
 
-def toy_data(train: int = 64, **options: Any) -> PairsDataModule:
+def toy_data(train: int = 64, max_length: int = 31, **options: Any) -> PairsDataModule:
     corpus = ToyTranslation(train_size=train, valid_size=8, test_size=8)
-    return PairsDataModule(corpus, Words(), **{"max_length": 31, **options})
+    return PairsDataModule(corpus, Words(), Loading(cache=CACHE, **options), max_length)
 
 
 def batch_of(data: PairsDataModule, indices: list[int], split: str = "train") -> Batch:
-    pairs = data.pairs(split)  # type: ignore[arg-type]
-    return Collate(data.vocab)([pairs[i] for i in indices])
+    return data.examples(split)[indices]  # type: ignore[arg-type]
 
 
 class FixedPairing(Pairing):

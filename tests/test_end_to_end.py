@@ -197,10 +197,10 @@ def test_own_files(tmp_path: Path) -> None:
         (tmp_path / f"{split}.de").write_text("".join(f"{source}\n" for source, _ in pairs))
         packed = gzip.compress("".join(f"{target}\n" for _, (target,) in pairs).encode())
         (tmp_path / f"{split}.en.gz").write_bytes(packed)
-    corpus = ["data=text_pairs", f"data.corpus.root={tmp_path}", "data.corpus.source=de", "data.corpus.target=en"]
+    corpus = ["data=text_pairs", f"data.root={tmp_path}", "data.source=de", "data.target=en"]
     small = [override for override in SMALL if not override.startswith("data.")]
     run = tmp_path / "run"
-    script("train.py", *small, *corpus, "data.train_tokenizer.size=600", f"hydra.run.dir={run}")
+    script("train.py", *small, *corpus, "data.tokenizer.size=600", f"hydra.run.dir={run}")
     script("evaluate.py", f"ckpt={run}", "decoding.steps=2")
     (row,) = rows(run)
     assert row["sentences"] == 8

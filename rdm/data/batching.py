@@ -4,16 +4,19 @@ The order of an epoch follows from the seed and the epoch alone, so that it is t
 and can be known before a single sentence is read.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import cycle, islice
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from rdm.data.prepared import Ragged
 from rdm.errors import require
 from rdm.vocab import Vocab
 
@@ -36,48 +39,86 @@ class Batch:
     counts: dict[str, Tensor] = field(default_factory=dict)
 
 
-Example = tuple[int, list[int], list[int]]
-"""Index, source ids, target ids; no special symbols."""
+class Examples(Dataset[Batch], ABC):
+    """A split. An index is the list of examples that make up a batch, so that a batch is built in one go."""
 
+    def __init__(self, vocab: Vocab) -> None:
+        self.vocab = vocab
 
-class Pairs(Dataset[Example]):
-    """A split: sources and targets as lists of ids."""
+    @abstractmethod
+    def __len__(self) -> int: ...
 
-    def __init__(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> None:
-        self.sources, self.targets = sources, targets
+    @abstractmethod
+    def __getitem__(self, indices: Sequence[int]) -> Batch: ...
 
-    def __len__(self) -> int:
-        return len(self.sources)
-
-    def __getitem__(self, index: int) -> Example:
-        return index, self.sources[index], self.targets[index]
-
+    @abstractmethod
     def lengths(self) -> Tensor:
-        """``[examples, 2]``: tokens of source and target, the two special symbols of each included."""
-        sizes = [(len(s) + 2, len(t) + 2) for s, t in zip(self.sources, self.targets, strict=True)]
-        return torch.tensor(sizes, dtype=torch.long).view(-1, 2)
+        """``[examples, 2]``: tokens of source and target, as they stand in a batch of one."""
 
+    @abstractmethod
+    def target_ids(self) -> NDArray[np.integer]:
+        """All ids of all targets, in one row."""
 
-@dataclass(frozen=True)
-class Collate:
-    """Frames examples with ``<bos>`` and ``<eos>``, pads them and counts."""
-
-    vocab: Vocab
-
-    def __call__(self, examples: Sequence[Example]) -> Batch:
-        indices, sources, targets = zip(*examples, strict=True)
-        target = self.pad(targets)
+    def batch(self, indices: Sequence[int], source: Tensor, target: Tensor, given: int = 0) -> Batch:
+        """A batch with its counts; the first ``given`` columns of the target are not learned."""
+        learned = target[:, given:]
         counts = {
             "sentences": torch.tensor(len(indices)),
-            "tokens": (target != self.vocab.pad).sum(),
-            "ordinary": self.vocab.is_ordinary(target).sum(),
+            "tokens": (learned != self.vocab.pad).sum(),
+            "ordinary": self.vocab.is_ordinary(learned).sum(),
         }
-        return Batch(source=self.pad(sources), target=target, ids=torch.tensor(indices), counts=counts)
+        return Batch(source=source, target=target, ids=torch.as_tensor(indices), counts=counts)
 
-    def pad(self, rows: Sequence[list[int]]) -> Tensor:
-        """``[B, longest + 2]``."""
-        framed = [torch.tensor([self.vocab.bos, *row, self.vocab.eos]) for row in rows]
-        return pad_sequence(framed, batch_first=True, padding_value=self.vocab.pad)
+
+class Pairs(Examples):
+    """Sources and targets; ``rows`` are those of them that make up the split."""
+
+    def __init__(self, vocab: Vocab, sources: Ragged, targets: Ragged, rows: NDArray[np.int64]) -> None:
+        super().__init__(vocab)
+        self.sources, self.targets, self.rows = sources, targets, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, indices: Sequence[int]) -> Batch:
+        rows = self.rows[np.asarray(indices)]
+        return self.batch(indices, frame(self.sources, self.vocab, rows), frame(self.targets, self.vocab, rows))
+
+    def lengths(self) -> Tensor:
+        columns = [column.lengths()[self.rows] + 2 for column in (self.sources, self.targets)]
+        return torch.from_numpy(np.stack(columns, 1))
+
+    def target_ids(self) -> NDArray[np.integer]:
+        within = np.zeros(len(self.targets), dtype=bool)
+        within[self.rows] = True
+        return self.targets.ids[np.repeat(within, self.targets.lengths())]
+
+
+class Windows(Examples):
+    """Packed text, cut into windows; the first ``given`` tokens of each are its source."""
+
+    def __init__(self, vocab: Vocab, windows: NDArray[np.integer], given: int = 0) -> None:
+        super().__init__(vocab)
+        self.windows, self.given = windows, given
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    def __getitem__(self, indices: Sequence[int]) -> Batch:
+        target = torch.from_numpy(self.windows[np.asarray(indices)].astype(np.int64))
+        return self.batch(indices, target[:, : self.given], target, self.given)
+
+    def lengths(self) -> Tensor:
+        return torch.tensor([self.given, self.windows.shape[1]]).expand(len(self), 2)
+
+    def target_ids(self) -> NDArray[np.integer]:
+        return self.windows.reshape(-1)
+
+
+def frame(rows: Ragged, vocab: Vocab, chosen: NDArray[np.int64] | None = None) -> Tensor:
+    """The chosen rows (or all) as ``[B, longest + 2]``: ``<bos> text <eos> <pad> ...``."""
+    chosen = np.arange(len(rows)) if chosen is None else chosen
+    return torch.from_numpy(rows.framed(chosen, vocab.bos, vocab.eos, vocab.pad))
 
 
 class LengthBatches(Sampler[list[int]]):
@@ -131,8 +172,10 @@ class LengthBatches(Sampler[list[int]]):
         order = (
             torch.randperm(len(self.lengths), generator=generator) if self.shuffle else torch.arange(len(self.lengths))
         )
-        # Stable sorts by source, then target length: equal lengths keep the (shuffled) order from above.
-        order = order[self.lengths[order, 0].argsort(descending=True, stable=True)]
+        # Stable sorts by source, then target length: equal lengths keep the (shuffled) order from above. Sources run
+        # down for one target length and up for the next, so that a batch with two target lengths has like sources.
+        source, target = self.lengths[order].unbind(1)
+        order = order[torch.where(target % 2 == 0, source, -source).argsort(descending=True, stable=True)]
         order = order[self.lengths[order, 1].argsort(descending=True, stable=True)]
         if not self.shuffle:
             order = order[self.rank :: self.world_size]
@@ -178,8 +221,8 @@ class StepLoader:
 
     @property
     def sampler(self) -> "LengthBatches":
-        """Lightning calls ``set_epoch`` on a loader's ``sampler``, never on its ``batch_sampler``."""
-        return self.loader.batch_sampler  # type: ignore[return-value]
+        """Lightning calls ``set_epoch`` on a loader's ``sampler``."""
+        return self.loader.sampler  # type: ignore[return-value]
 
     def __len__(self) -> int:
         return len(self.loader)

@@ -1,16 +1,21 @@
 """Text to ids and back, kept in one JSON file that travels with the run."""
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from rdm.errors import require
+from rdm.data.cache import digest, file_hash
+from rdm.describe import in_words
+from rdm.errors import UserError, require
 from rdm.vocab import Vocab
 
 PAD, MASK, BOS, EOS, UNK = SPECIALS = ("<pad>", "<mask>", "<bos>", "<eos>", "<unk>")
+BERT_SPECIALS = ("[PAD]", "[MASK]", "[CLS]", "[SEP]", "[UNK]")
+"""What a BERT vocabulary calls them, in the same order."""
 
 
 class Tokenizer:
@@ -27,14 +32,21 @@ class Tokenizer:
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
         require(Path(path).is_file(), f"no tokenizer at {path}")
-        return cls(Backend.from_file(str(path)))
+        try:
+            return cls(Backend.from_file(str(path)))
+        except Exception as error:  # the library raises nothing narrower
+            raise UserError(f"{path} is not a tokenizer: {error}") from error
 
     def save(self, path: str | Path) -> None:
         self.backend.save(str(path))
 
+    def fingerprint(self) -> str:
+        """Another word for another tokenizer."""
+        return digest(self.backend.to_str())
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of every text, without special symbols."""
-        return [encoding.ids for encoding in self.backend.encode_batch(list(texts), add_special_tokens=False)]
+        """Ids of every text, without special symbols; all cores share the work."""
+        return [encoding.ids for encoding in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """The texts of rows of ids; special symbols leave no trace."""
@@ -51,16 +63,40 @@ class TokenizerTrainer(ABC):
     @abstractmethod
     def __call__(self, texts: Sequence[str]) -> Tokenizer: ...
 
+    def fingerprint(self) -> str:
+        """Another word whenever the same text gives another tokenizer."""
+        return digest(in_words(self))
+
 
 class Words(TokenizerTrainer):
-    """One id for every word, split at white space."""
+    """One id for every word of the text, split at white space."""
 
     def __call__(self, texts: Sequence[str]) -> Tokenizer:
         backend = Backend(models.WordLevel(unk_token=UNK))
         backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        trainer = trainers.WordLevelTrainer(special_tokens=list(SPECIALS), show_progress=False)
+        trainer = trainers.WordLevelTrainer(vocab_size=2**31, special_tokens=list(SPECIALS), show_progress=False)
         backend.train_from_iterator(texts, trainer)
         return Tokenizer(backend)
+
+
+class PreTokenized(Words):
+    """For text that is cut into pieces already, ``un@@ like@@ ly`` (subword-nmt): one id a piece, joined when decoded.
+
+    The pieces are used as they are, so that scores follow the protocol of whoever made them. The decoded text is still
+    tokenised as the given one is.
+    """
+
+    def __call__(self, texts: Sequence[str]) -> Tokenizer:
+        tokenizer = super().__call__(texts)
+        tokenizer.backend.decoder = decoders.Sequence(
+            [
+                decoders.Replace(Regex("$"), " "),
+                decoders.Replace(Regex("@@ $"), ""),
+                decoders.Fuse(),
+                decoders.Replace(Regex(" $"), ""),
+            ]
+        )
+        return tokenizer
 
 
 class BytePairs(TokenizerTrainer):
@@ -78,6 +114,7 @@ class BytePairs(TokenizerTrainer):
             vocab_size=self.size,
             special_tokens=list(SPECIALS),
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=sys.stderr.isatty(),
         )
         backend.train_from_iterator(texts, trainer, length=len(texts))
         return Tokenizer(backend)
@@ -90,10 +127,38 @@ class WordPieces(TokenizerTrainer):
         self.size = size
 
     def __call__(self, texts: Sequence[str]) -> Tokenizer:
-        backend = Backend(models.WordPiece(unk_token=UNK))
-        backend.normalizer = normalizers.BertNormalizer(lowercase=True)
-        backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        backend.decoder = decoders.WordPiece()
-        trainer = trainers.WordPieceTrainer(vocab_size=self.size, special_tokens=list(SPECIALS))
+        backend = _like_bert(models.WordPiece(unk_token=UNK))
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=self.size, special_tokens=list(SPECIALS), show_progress=sys.stderr.isatty()
+        )
         backend.train_from_iterator(texts, trainer, length=len(texts))
         return Tokenizer(backend)
+
+
+class GivenWordPieces(TokenizerTrainer):
+    """The WordPiece vocabulary in a file, one piece a line (BERT's ``vocab.txt``); every piece keeps its id."""
+
+    def __init__(self, vocabulary: str) -> None:
+        self.vocabulary = Path(vocabulary)
+        require(self.vocabulary.is_file(), f"data.tokenizer.vocabulary: there is no {vocabulary}")
+
+    def fingerprint(self) -> str:
+        return digest(type(self).__name__, file_hash(self.vocabulary))
+
+    def __call__(self, texts: Sequence[str]) -> Tokenizer:
+        names = dict(zip(BERT_SPECIALS, SPECIALS, strict=True))
+        pieces = [names.get(line, line) for line in self.vocabulary.read_text(encoding="utf-8").splitlines()]
+        ids = {piece: index for index, piece in enumerate(pieces)}
+        missing = [symbol for symbol, name in names.items() if name not in ids]
+        require(not missing, f"{self.vocabulary} has no line {' nor '.join(missing)}")
+        backend = _like_bert(models.WordPiece(ids, unk_token=UNK))
+        backend.add_special_tokens(list(SPECIALS))
+        return Tokenizer(backend)
+
+
+def _like_bert(model: models.WordPiece) -> Backend:
+    backend = Backend(model)
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece()
+    return backend

@@ -1,196 +1,38 @@
-"""A generated translation task: no file, no network, the same text for the same seed on every machine.
-
-The two languages differ as real ones do. The source ("Upland") puts the verb last, adjectives and articles behind
-the noun and the preposition behind its phrase. The target ("Lowland") is verb-second-ish, articles and adjectives
-agree with the gender and number of the noun, verbs with the number of the subject.
-
-What makes the task interesting for parallel decoding is that a source has *many* correct translations: words have
-synonyms, adjuncts stand in front or at the end, a clause is active or passive. A decoder that fills positions
-independently mixes them up ("today the dog sees the cat today"); one that decides the safe positions first does not.
-
-    >>> [(source, (target,))] = ToyLanguage().pairs(1, seed=0)
-"""
+"""Generated text for every task family: corpora that need no file and no network."""
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import product
+from abc import abstractmethod
+from pathlib import Path
 
+from rdm.data import toy_language
+from rdm.data.cache import digest, file_hash
 from rdm.data.corpus import Corpus, Split, Texts
+from rdm.data.toy_language import Task, ToyLanguage
 from rdm.errors import require
 
-Words = list[str]
+SPLITS: tuple[Split, ...] = ("test", "valid", "train")
+"""In the order they are drawn, so that a longer training text leaves the other splits as they are."""
 
 
-@dataclass(frozen=True)
-class Noun:
-    """A thing: its word in the source, its synonyms in the target, and its target gender (0 or 1)."""
+class Toy(Corpus):
+    """Generated text; everything follows from the options."""
 
-    source: str
-    target: tuple[str, ...]
-    gender: int
+    def __init__(self, train_size: int, valid_size: int, test_size: int, seed: int) -> None:
+        self.sizes = {"train": train_size, "valid": valid_size, "test": test_size}
+        require(min(self.sizes.values()) >= 1, f"every split needs an example, got sizes {self.sizes}")
+        self.seed = seed
+        self._language = ToyLanguage(seed)
 
-
-@dataclass(frozen=True)
-class Phrase:
-    """A noun with number, definiteness and adjectives (pairs of source word and target synonyms)."""
-
-    noun: Noun
-    plural: bool
-    definite: bool
-    adjectives: tuple[tuple[str, tuple[str, ...]], ...]
+    def fingerprint(self, split: Split) -> str:
+        options = [f"{name}={value}" for name, value in vars(self).items() if not name.startswith("_")]
+        code = [file_hash(Path(file)) for file in (__file__, toy_language.__file__)]
+        return digest(type(self).__name__, split, *options, *code)
 
 
-@dataclass(frozen=True)
-class Clause:
-    """Who does what to whom, and when or where."""
+class ToyPairs(Toy):
+    """Sources and targets; the splits share no meaning.
 
-    subject: Phrase
-    verb: tuple[str, tuple[str, ...]]
-    past: bool
-    object: Phrase | None
-    adjuncts: tuple[tuple[str, tuple[str, ...], Phrase | None], ...]  # adverb, or preposition with its phrase
-
-
-@dataclass
-class ToyLanguage:
-    """The dictionary and the two grammars; everything follows from ``seed``."""
-
-    seed: int = 0
-    nouns: list[Noun] = field(init=False)
-
-    def __post_init__(self) -> None:
-        rng = random.Random(self.seed)
-        upland, lowland = _coin("ktpsmnr", "aiu", rng), _coin("bdgvlzf", "eoy", rng)
-
-        def entries(count: int) -> list[tuple[str, tuple[str, ...]]]:
-            """Every other entry has two target words for one source word."""
-            return [(upland(), tuple(lowland() for _ in range(1 + i % 2))) for i in range(count)]
-
-        self.nouns = [Noun(source, target, i // 2 % 2) for i, (source, target) in enumerate(entries(16))]
-        self.adjectives, self.adverbs, self.prepositions = entries(8), entries(4), entries(4)
-        self.transitive, self.intransitive = entries(10), entries(6)
-        self.plural_mark, self.definite_mark, self.past_mark, self.and_mark = (upland() for _ in range(4))
-        self.articles = {key: lowland() for key in product((0, 1), (False, True), (False, True))}
-        self.auxiliaries = {key: lowland() for key in product((False, True), (False, True))}
-        self.by, self.conjunction, self.stop = lowland(), lowland(), "."
-
-    def pairs(
-        self, count: int, seed: int, taken: set[str] | None = None, references: int = 1
-    ) -> list[tuple[str, list[str]]]:
-        """``count`` sources that are not in ``taken`` (which grows), each with ``references`` drawn translations."""
-        rng = random.Random(f"{self.seed}/{seed}")
-        taken = set() if taken is None else taken
-        pairs: list[tuple[str, list[str]]] = []
-        while len(pairs) < count:
-            joined = rng.random() < 0.3
-            clauses = [self._clause(rng, short=joined) for _ in range(1 + joined)]
-            source, targets = self.source(clauses), [self.target(clauses, rng) for _ in range(references)]
-            if source not in taken and all(4 <= len(text.split()) <= 24 for text in (source, *targets)):
-                taken.add(source)
-                pairs.append((source, targets))
-        return pairs
-
-    def _phrase(self, rng: random.Random, adjectives: Sequence[int] = (0, 0, 1, 1, 2)) -> Phrase:
-        chosen = rng.sample(self.adjectives, rng.choice(adjectives))
-        return Phrase(rng.choice(self.nouns), rng.random() < 0.4, rng.random() < 0.5, tuple(chosen))
-
-    def _clause(self, rng: random.Random, short: bool) -> Clause:
-        """A random clause; those that are joined are kept short, so that the sentence stays in bounds."""
-        transitive = rng.random() < 0.75
-        adjuncts: list[tuple[str, tuple[str, ...], Phrase | None]] = []
-        if rng.random() < 0.6:
-            adjuncts.append((*rng.choice(self.adverbs), None))
-        if not short and rng.random() < 0.6:
-            adjuncts.append((*rng.choice(self.prepositions), self._phrase(rng, adjectives=(0, 0, 1))))
-        sizes = (0, 0, 1) if short else (0, 1, 1, 2)
-        return Clause(
-            subject=self._phrase(rng, sizes),
-            verb=rng.choice(self.transitive if transitive else self.intransitive),
-            past=rng.random() < 0.5,
-            object=self._phrase(rng, sizes) if transitive else None,
-            adjuncts=tuple(adjuncts),
-        )
-
-    # The source grammar has one way to say a thing.
-
-    def source(self, clauses: Sequence[Clause]) -> str:
-        words = [self._source_clause(clause) for clause in clauses]
-        return " ".join([*_join(words, [self.and_mark]), self.stop])
-
-    def _source_clause(self, clause: Clause) -> Words:
-        words = self._source_phrase(clause.subject)
-        for word, _, phrase in clause.adjuncts:
-            words += [*(self._source_phrase(phrase) if phrase else []), word]
-        words += self._source_phrase(clause.object) if clause.object else []
-        return [*words, clause.verb[0], *([self.past_mark] if clause.past else [])]
-
-    def _source_phrase(self, phrase: Phrase) -> Words:
-        marks = [self.plural_mark] * phrase.plural + [self.definite_mark] * phrase.definite
-        return [phrase.noun.source, *(source for source, _ in phrase.adjectives), *marks]
-
-    # The target grammar draws one of the ways.
-
-    def target(self, clauses: Sequence[Clause], rng: random.Random) -> str:
-        """One of the correct translations."""
-        words = [self._target_clause(clause, rng) for clause in clauses]
-        return " ".join([*_join(words, [self.conjunction]), self.stop])
-
-    def _target_clause(self, clause: Clause, rng: random.Random) -> Words:
-        verb = rng.choice(clause.verb[1])
-        subject = self._target_phrase(clause.subject, rng)
-        if clause.object is None:
-            core = [*subject, verb + _ending(clause.subject.plural, clause.past)]
-        elif rng.random() < 0.5:
-            core = [
-                *subject,
-                verb + _ending(clause.subject.plural, clause.past),
-                *self._target_phrase(clause.object, rng),
-            ]
-        else:  # passive: the object comes first and the auxiliary agrees with it
-            auxiliary = self.auxiliaries[clause.object.plural, clause.past]
-            core = [*self._target_phrase(clause.object, rng), auxiliary, verb + "t", self.by, *subject]
-        front: Words = []
-        adjuncts = [self._adjunct(*adjunct, rng) for adjunct in clause.adjuncts]
-        rng.shuffle(adjuncts)
-        if adjuncts and rng.random() < 0.5:
-            front = adjuncts.pop()
-        return front + core + [word for adjunct in adjuncts for word in adjunct]
-
-    def _adjunct(self, _: str, synonyms: tuple[str, ...], phrase: Phrase | None, rng: random.Random) -> Words:
-        return [rng.choice(synonyms), *(self._target_phrase(phrase, rng) if phrase else [])]
-
-    def _target_phrase(self, phrase: Phrase, rng: random.Random) -> Words:
-        noun, ending = phrase.noun, "sh" if phrase.plural else ""
-        adjectives = [rng.choice(target) + ("a", "i")[noun.gender] + ending for _, target in phrase.adjectives]
-        article = self.articles[noun.gender, phrase.plural, phrase.definite]
-        return [article, *adjectives, rng.choice(noun.target) + ending]
-
-
-def _ending(plural: bool, past: bool) -> str:
-    return {(False, False): "n", (True, False): "nt", (False, True): "k", (True, True): "kt"}[plural, past]
-
-
-def _join(parts: Sequence[Words], link: Words) -> Words:
-    joined = list(parts[0])
-    for part in parts[1:]:
-        joined += link + part
-    return joined
-
-
-def _coin(consonants: str, vowels: str, rng: random.Random) -> Callable[[], str]:
-    """A function that coins a new two-syllable word at every call."""
-    syllables = ["".join(pair) for pair in product(consonants, vowels)]
-    words = ["".join(pair) for pair in product(syllables, syllables)]
-    rng.shuffle(words)
-    return words.pop
-
-
-class ToyTranslation(Corpus):
-    """Sentence pairs of the generated languages; the splits share no source.
-
-    A source has many correct translations, so validation and test have ``references`` of each.
+    A source has many correct targets, so validation and test have ``references`` of each.
     """
 
     def __init__(
@@ -201,25 +43,64 @@ class ToyTranslation(Corpus):
         references: int = 8,
         seed: int = 0,
     ) -> None:
-        # In this order, so that a longer training text leaves the other splits as they are.
-        self.sizes = {"test": test_size, "valid": valid_size, "train": train_size}
-        require(min(self.sizes.values()) >= 1, f"every split needs a sentence, got sizes {self.sizes}")
+        super().__init__(train_size, valid_size, test_size, seed)
         require(references >= 1, f"data.corpus.references must be at least 1, got {references}")
-        self.draws = {"test": references, "valid": references, "train": 1}
-        self.seed = seed
+        self.draws = {"train": 1, "valid": references, "test": references}
+        self._taken: set[str] = set()
+        self._drawn: dict[Split, list[tuple[str, list[str]]]] = {}
 
-    @cached_property
-    def generated(self) -> dict[str, list[tuple[str, list[str]]]]:
-        """Sources and their translations by split."""
-        language, taken = ToyLanguage(self.seed), set[str]()
-        return {
-            split: language.pairs(size, seed, taken, self.draws[split])
-            for seed, (split, size) in enumerate(self.sizes.items())
-        }
+    @property
+    @abstractmethod
+    def task(self) -> Task:
+        """What is asked of a sentence."""
+
+    def drawn(self, split: Split) -> list[tuple[str, list[str]]]:
+        """Sources and their targets; a split is drawn after those before it, whose meanings it must not repeat."""
+        for seed, each in enumerate(SPLITS[: SPLITS.index(split) + 1]):
+            if each not in self._drawn:
+                self._drawn[each] = self._language.pairs(
+                    self.sizes[each], seed, self._taken, self.draws[each], self.task
+                )
+        return self._drawn[split]
 
     def read(self, split: Split) -> Texts:
-        pairs = self.generated[split]
+        pairs = self.drawn(split)
         return [source for source, _ in pairs], [targets[0] for _, targets in pairs]
 
     def references(self, split: Split) -> list[list[str]]:
-        return [list(stream) for stream in zip(*(targets for _, targets in self.generated[split]), strict=True)]
+        return [list(stream) for stream in zip(*(targets for _, targets in self.drawn(split)), strict=True)]
+
+
+class ToyTranslation(ToyPairs):
+    """From one generated language to the other."""
+
+    @property
+    def task(self) -> Task:
+        return self._language.translation
+
+
+class ToyQuestions(ToyPairs):
+    """A statement, and a question it answers."""
+
+    @property
+    def task(self) -> Task:
+        return self._language.question
+
+
+class ToyParaphrase(ToyPairs):
+    """A sentence, and another way to say it."""
+
+    @property
+    def task(self) -> Task:
+        return self._language.paraphrase
+
+
+class ToyText(Toy):
+    """Documents of 4 to 12 sentences, each about three things; sizes are numbers of documents."""
+
+    def __init__(self, train_size: int = 5_000, valid_size: int = 200, test_size: int = 200, seed: int = 0) -> None:
+        super().__init__(train_size, valid_size, test_size, seed)
+
+    def read(self, split: Split) -> Texts:
+        rng = random.Random(f"{self.seed}/{split}")
+        return ([self._language.document(rng, rng.randint(4, 12)) for _ in range(self.sizes[split])],)

@@ -13,6 +13,7 @@ from rdm.decoding.candidates import LengthChoice, TopLengths
 from rdm.decoding.proposal import Proposal
 from rdm.decoding.routing import Outcome, State, Transition
 from rdm.decoding.schedule import DecodingSchedule
+from rdm.describe import in_words
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 
@@ -37,11 +38,6 @@ class Decoded:
 
     tokens: Tensor
     scores: Tensor
-
-
-def in_words(part: object) -> str:
-    """``Class(option=value, ...)``, for result rows."""
-    return f"{type(part).__name__}({', '.join(f'{name}={value}' for name, value in vars(part).items())})"
 
 
 class Sampler:

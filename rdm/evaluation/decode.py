@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from rich.progress import track
 
-from rdm.data.batching import Collate
-from rdm.data.pairs import PairsDataModule
+from rdm.data.module import TextDataModule
 from rdm.errors import require
 from rdm.systems.base import System
 
@@ -16,23 +15,22 @@ from rdm.systems.base import System
 def translate(
     system: System,
     decoding: Any,
-    data: PairsDataModule,
-    sources: Sequence[str],
+    data: TextDataModule,
+    rows: Sequence[list[int]],
     batch_size: int,
     seed: int,
     progress: bool = True,
 ) -> tuple[list[str], float]:
-    """Outputs for ``sources``, and the seconds spent decoding (tokenisation not counted)."""
+    """Outputs for sources given as ``rows`` of ids, and the seconds spent decoding (tokenisation not counted)."""
     require(batch_size >= 1, f"batch_size must be at least 1, got {batch_size}")
     device = next(system.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
-    rows = data.encode_sources(sources)
     order = sorted(range(len(rows)), key=lambda index: -len(rows[index]))
-    outputs, seconds = [""] * len(sources), 0.0
+    outputs, seconds = [""] * len(rows), 0.0
     starts = range(0, len(order), batch_size)
     for start in track(starts, f"{decoding.name}, {decoding.steps} iterations", disable=not progress):
         indices = order[start : start + batch_size]
-        batch = Collate(data.vocab).pad([rows[i] for i in indices]).to(device)
+        batch = data.sources([rows[i] for i in indices]).to(device)
         began = time.perf_counter()
         tokens = system.generate(batch, decoding, generator).tokens.cpu()
         seconds += time.perf_counter() - began

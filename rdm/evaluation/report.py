@@ -18,7 +18,7 @@ Key = tuple[str, str]  # system, decoding
 # What tells two evaluations apart beside system, strategy and iterations; only seeds are averaged over.
 SETTINGS = (
     "run", "checkpoint_step", "average", "transition", "schedule", "proposal", "lengths", "candidates",
-    "split", "sentences", "metric", "signature",
+    "data", "text", "split", "sentences", "metric", "signature",
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 
-from rdm.data.pairs import PairsDataModule
+from rdm.data.module import TextDataModule
 from rdm.decoding.trace import Trace, lines
 from rdm.errors import require
 from rdm.evaluation.decode import translate
@@ -59,22 +59,22 @@ class SampleAtValidation(pl.Callback):
     @torch.inference_mode()
     def _sample(self, trainer: pl.Trainer, module: pl.LightningModule) -> float:
         assert isinstance(module, TrainingModule)
-        data: PairsDataModule = trainer.datamodule  # type: ignore[attr-defined]
-        sources, *references = (side[: self.sentences] for side in (data.texts("valid")[0], *data.references("valid")))
+        data: TextDataModule = trainer.datamodule  # type: ignore[attr-defined]
+        asked = data.questions("valid").first(self.sentences)
         outputs, _ = translate(
-            module.system, self.decoding, data, sources, data.eval_sentences, self.seed, progress=False
+            module.system, self.decoding, data, asked.rows, data.loading.eval_sentences, self.seed, progress=False
         )
         trace, generator = Trace(), torch.Generator(module.device).manual_seed(self.seed)
-        first = data.sources(sources[:1]).to(module.device)
+        first = data.sources(asked.rows[:1]).to(module.device)
         row = int(module.system.generate(first, self.decoding, generator, trace).rows[0])
         samples = Samples(
             step=trainer.global_step,
-            table=list(zip(sources, references[0], outputs, strict=True))[: self.shown],
+            table=list(zip(asked.sources, asked.references[0], outputs, strict=True))[: self.shown],
             trace=lines(trace, row, data.tokenizer),
         )
         for logger in trainer.loggers:
             log_samples(logger, samples)
-        return sacre_bleu(outputs, references).value
+        return sacre_bleu(outputs, asked.references).value
 
 
 @singledispatch

@@ -70,11 +70,11 @@ def test_batch_is_framed_and_counted() -> None:
     vocab = data.vocab
     assert (batch.target[:, 0] == vocab.bos).all()
     assert ((batch.target == vocab.eos).sum(1) == 1).all()
-    lengths = [len(target.split()) for target in data.texts("train")[1][:3]]
+    lengths = [len(target.split()) for target in data.corpus.read("train")[1][:3]]
     assert int(batch.counts["ordinary"]) == sum(lengths)
     assert int(batch.counts["tokens"]) == sum(lengths) + 6
     assert int(batch.counts["sentences"]) == 3
-    assert data.tokenizer.decode(batch.source.tolist()) == data.texts("train")[0][:3]
+    assert data.tokenizer.decode(batch.source.tolist()) == data.corpus.read("train")[0][:3]
 
 
 def test_step_counts_are_those_of_all_micro_batches() -> None:

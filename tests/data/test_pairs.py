@@ -12,7 +12,7 @@ from tests.builders import toy_data
 
 def test_tokenizer_round_trip(tmp_path: Path) -> None:
     data = toy_data()
-    texts = data.texts("train")[1]
+    texts = data.corpus.read("train")[1]
     assert data.tokenizer.decode(data.tokenizer.encode(texts)) == texts
     data.tokenizer.save(tmp_path / "tokenizer.json")
     loaded = Tokenizer.load(tmp_path / "tokenizer.json")
@@ -24,7 +24,7 @@ def test_specials_are_distinct_and_no_word_has_their_id() -> None:
     data = toy_data()
     specials = set(data.vocab.specials)
     assert len(specials) == 5
-    used = {index for row in data.tokenizer.encode(data.texts("train")[0]) for index in row}
+    used = {index for row in data.tokenizer.encode(data.corpus.read("train")[0]) for index in row}
     assert not used & specials
     assert max(used) < data.vocab.size
 
@@ -32,12 +32,12 @@ def test_specials_are_distinct_and_no_word_has_their_id() -> None:
 @pytest.mark.parametrize("text", ["", "   ", "tata " * 40])
 def test_source_that_does_not_fit(text: str) -> None:
     with pytest.raises(UserError, match="1 to 31 fit"):
-        toy_data().sources([text])
+        toy_data().encode_sources([text])
 
 
 def test_unknown_words_are_taken_as_unknown() -> None:
     data = toy_data()
-    (row,) = data.sources(["zzz"]).tolist()
+    (row,) = data.sources(data.encode_sources(["zzz"])).tolist()
     assert row == [data.vocab.bos, data.vocab.unk, data.vocab.eos]
 
 
@@ -45,7 +45,7 @@ def test_target_counts() -> None:
     data = toy_data()
     counts = data.target_counts()
     assert len(counts) == data.vocab.size
-    words = [word for text in data.texts("train")[1] for word in text.split()]
+    words = [word for text in data.corpus.read("train")[1] for word in text.split()]
     assert int(counts.sum()) == len(words)
     (stop,) = data.tokenizer.encode(["."])[0]
     assert int(counts[stop]) == words.count(".")
@@ -80,11 +80,11 @@ def test_byte_vocabulary_must_hold_all_bytes() -> None:
 def test_overlong_lines(tmp_path: Path) -> None:
     """Left out of training, but an error elsewhere: a score over fewer sentences would be another score."""
     data = toy_data(train=64, max_length=10)
-    longest = max(len(text.split()) for side in data.texts("train") for text in side)
+    longest = max(len(text.split()) for side in data.corpus.read("train") for text in side)
     assert longest > 10
-    assert 0 < len(data.pairs("train")) < 64
+    assert 0 < len(data.examples("train")) < 64
     with pytest.raises(UserError, match=r"of the valid split has .* tokens; 1 to 10 fit"):
-        data.pairs("valid")
+        data.examples("valid")
     with pytest.raises(UserError, match="no sentence of the train split"):
-        toy_data(train=64, max_length=1).pairs("train")
+        toy_data(train=64, max_length=1).examples("train")
     assert isinstance(data, PairsDataModule)

@@ -93,5 +93,5 @@ def test_source_is_verb_final() -> None:
 
 
 def test_empty_split_is_refused() -> None:
-    with pytest.raises(UserError, match="every split needs a sentence"):
+    with pytest.raises(UserError, match="every split needs an example"):
         ToyTranslation(valid_size=0)

@@ -52,7 +52,7 @@ def test_overfits_32_pairs(name: str) -> None:
         optimizer.step()
         schedule.step()
     system.eval()
-    targets = data.texts("train")[1]
+    targets = data.corpus.read("train")[1]
     order = batch.ids.tolist()
     rows = system.generate(batch.source, sampler(name), torch.Generator().manual_seed(0)).tokens
     outputs = data.tokenizer.decode(rows.tolist())
@@ -136,7 +136,7 @@ def test_samples_are_logged(tmp_path: Path) -> None:
     module = fit(data, 4, [sampling, EMA()], logger=logger, val_check_interval=4, check_val_every_n_epoch=None)
     assert "val/bleu" in module.trainer.callback_metrics
     page = (tmp_path / "samples" / "step_0000004.md").read_text()
-    sources, references = data.texts("valid")
+    sources, references = data.corpus.read("valid")
     assert all(f"| {sources[i]} | {references[i]} |" in page for i in range(2))
     assert "[<mask>]" in page
     assert len([line for line in page.splitlines() if line[:4].strip().isdigit()]) == 6  # noise and five iterations

@@ -1,0 +1,89 @@
+"""Text from the Hugging Face hub, through ``datasets``, for data sets that are not there as files."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rdm.data.cache import digest
+from rdm.data.corpus import Corpus, Files, Split, Texts
+from rdm.errors import UserError
+
+
+class Hub(Corpus):
+    """A data set of the hub; only those that consist of data files, nothing is executed.
+
+    Args:
+        path, name, revision: which data set, as ``datasets.load_dataset`` takes them.
+        columns: where the text is, ``[source, target]`` or ``[text]``; ``translation.de`` is a key in a column.
+        train, valid, test: what the data set calls its splits.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        columns: list[str],
+        name: str | None = None,
+        revision: str | None = None,
+        train: str = "train",
+        valid: str = "validation",
+        test: str = "test",
+    ) -> None:
+        self.path, self.name, self.revision, self.columns = path, name, revision, list(columns)
+        self.names = {"train": train, "valid": valid, "test": test}
+
+    def _load(self, split: Split) -> Any:
+        from datasets import load_dataset  # a second to import, needed only here
+
+        try:
+            return load_dataset(self.path, self.name, revision=self.revision, split=self.names[split])
+        except (OSError, ValueError, RuntimeError) as error:  # ConnectionError is an OSError
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise UserError(f"the hub's data set {self.path} cannot be had: {reason}") from error
+
+    def read(self, split: Split) -> Texts:
+        table = self._load(split)
+        return tuple(self._column(table, column) for column in self.columns)
+
+    def _column(self, table: Any, column: str) -> list[str]:
+        name, *key = column.split(".", 1)
+        if name not in table.column_names:
+            raise UserError(f"the hub's data set {self.path} has no column {name}; it has {table.column_names}")
+        values = list(table[name])
+        texts = [value.get(key[0]) for value in values] if key else values
+        for number, text in enumerate(texts, 1):
+            if not isinstance(text, str):
+                raise UserError(f"the hub's data set {self.path}, row {number} has no text under {column}")
+        return [" ".join(text.split("\n")).strip() for text in texts]
+
+    def fingerprint(self, split: Split) -> str:
+        return digest(self._load(split)._fingerprint, *self.columns)
+
+
+class FilesOrHub(Corpus):
+    """Files if any of them is where they belong, otherwise the hub; ``card`` says how to get the files by hand."""
+
+    def __init__(self, files: Files, hub: Hub | None, card: str) -> None:
+        self.files, self.hub, self.card = files, hub, card
+
+    @property
+    def chosen(self) -> Corpus:
+        if self.hub is not None and not self.files.any_there():
+            return self.hub
+        return self.files
+
+    def read(self, split: Split) -> Texts:
+        with self._advice():
+            return self.chosen.read(split)
+
+    def fingerprint(self, split: Split) -> str:
+        with self._advice():
+            return self.chosen.fingerprint(split)
+
+    @contextmanager
+    def _advice(self) -> Iterator[None]:
+        try:
+            yield
+        except UserError as error:
+            if self.files.any_there():
+                raise
+            raise UserError(f"{error}; data.root={self.files.root} is where files belong, see {self.card}") from error

@@ -1,0 +1,106 @@
+"""``python -m rdm.data.inspect data=... [key=value ...]``: what a data set looks like to a model."""
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from rdm import cli
+from rdm.config import check_types
+from rdm.data.corpus import Split
+from rdm.data.module import TextDataModule
+from rdm.errors import UserError
+
+CONF = Path(__file__).parents[2] / "conf"
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+
+
+def splits(data: TextDataModule) -> Table:
+    """Counts and lengths of every split."""
+    table = Table(title="Splits", caption="lengths in tokens, with the special symbols of a batch: mean (longest)")
+    for heading in ("split", "examples", "left out", "source", "target", "unknown", "also in train"):
+        table.add_column(heading)
+    for split in SPLITS:
+        try:
+            examples, reasons = data.examples(split), data.left_out(split)
+        except UserError as error:
+            table.add_row(split, f"[red]{error}")
+            continue
+        sides = [f"{side.float().mean():.1f} ({int(side.max())})" for side in examples.lengths().unbind(1)]
+        ids = np.concatenate([column.ids for column in data.prepared(split).columns])
+        table.add_row(
+            split,
+            f"{len(examples):,}",
+            ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count) or "nothing",
+            *sides,
+            f"{(ids == data.vocab.unk).mean():.2%}",
+            "" if split == "train" else f"{data.overlap(split):,}",
+        )
+    return table
+
+
+def histogram(lengths: Tensor, bins: int = 12) -> Table:
+    """How many training examples have which length."""
+    table = Table(title="Lengths of the training examples")
+    for heading in ("tokens", "source", "", "target", ""):
+        table.add_column(heading)
+    width = -(-int(lengths.max()) // bins)
+    counts = [torch.bincount((side - 1).clamp(min=0) // width, minlength=bins) for side in lengths.unbind(1)]
+    for number, row in enumerate(zip(*(count.tolist() for count in counts), strict=True)):
+        bars = ("█" * round(30 * count / len(lengths)) for count in row)
+        shown = [cell for count, bar in zip(row, bars, strict=True) for cell in (f"{count:,}", bar)]
+        table.add_row(f"{number * width + 1}-{(number + 1) * width}", *shown)
+    return table
+
+
+def epoch(data: TextDataModule) -> str:
+    """One pass over the training batches: how many, how full, how fast."""
+    batches = tokens = places = 0
+    began = time.perf_counter()
+    for batch in data.train_dataloader():
+        batches += 1
+        for side in (batch.source, batch.target):
+            tokens += int((side != data.vocab.pad).sum())
+            places += side.numel()
+    seconds = time.perf_counter() - began
+    return (
+        f"An epoch: {batches:,} batches of {tokens / batches:,.0f} tokens on average, "
+        f"{1 - tokens / places:.1%} of the places are padding, loaded at {tokens / seconds:,.0f} tokens/s."
+    )
+
+
+def main() -> None:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("train", sys.argv[1:])
+    config.run_dir = "unused"
+    check_types(config.data, "data")
+    data: TextDataModule = instantiate(config.data.module)
+    console = Console(highlight=False)
+    vocab = data.vocab
+    console.print(f"{config.data.name}: {type(data).__name__}, vocabulary of {vocab.size:,}")
+    console.print(splits(data))
+    console.print(histogram(data.examples("train").lengths()))
+    counts = data.target_counts()
+    common = [int(index) for index in counts.argsort(descending=True)[:20]]
+    console.print("Most frequent in targets:", " ".join(data.tokenizer.pieces(common)), markup=False)
+    seen = int((counts > 0).sum())
+    console.print(f"{seen:,} of {vocab.size:,} ids occur in training targets.")
+    console.print(epoch(data))
+    batch = next(iter(data.train_dataloader()))
+    console.print(f"The first batch: source {list(batch.source.shape)}, target {list(batch.target.shape)}")
+    for source, target in list(zip(batch.source, batch.target, strict=True))[:3]:
+        for name, row in (("source", source), ("target", target)):
+            ids = row[row != vocab.pad].tolist()
+            console.print(f"  {name}: {data.tokenizer.decode([ids])[0]}", markup=False)
+            console.print(f"          {' '.join(data.tokenizer.pieces(ids))}", markup=False, style="dim")
+
+
+if __name__ == "__main__":
+    cli.run(main)
