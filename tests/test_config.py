@@ -4,6 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
@@ -27,7 +28,9 @@ def config(*overrides: str, name: str = "train") -> DictConfig:
 
 
 def choices(group: str) -> list[str]:
-    return sorted(file.stem for file in (CONF / group).glob("*.yaml") if file.stem not in ("base", "as_trained"))
+    hidden = ("base", "as_trained")
+    files = (CONF / group).glob("*.yaml")
+    return sorted(file.stem for file in files if file.stem not in hidden and not file.stem.startswith("_"))
 
 
 SYSTEMS = {
@@ -88,11 +91,75 @@ def test_every_part_of_a_diffusion_is_well_formed(group: str) -> None:
         instantiate(config(f"diffusion/{group}={choice}").diffusion.process)
 
 
-@pytest.mark.parametrize("file", sorted((CONF / "experiment").rglob("*.yaml")), ids=lambda file: file.stem)
-def test_experiments(file: Path) -> None:
-    name = file.relative_to(CONF / "experiment").with_suffix("")
-    check_types(config(f"experiment={name}"))
-    assert config(f"experiment={name}").diffusion.name == file.stem
+EXPERIMENTS = sorted(
+    str(file.relative_to(CONF / "experiment").with_suffix("")) for file in (CONF / "experiment").rglob("[!_]*.yaml")
+)
+MILLIONS = {"iwslt14": (38, 40), "wmt14": (65, 68), "wmt16": (63, 65), "qg": (48, 50), "qqp": (48, 50), "local": (3, 8)}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_experiments(name: str) -> None:
+    """Every experiment composes with right values, is the system it is called after, and has the size it should."""
+    composed = config(f"experiment={name}")
+    check_types(composed)
+    family, system = name.split("/")
+    assert family == "local" or composed.diffusion.name == system
+    low, high = MILLIONS.get(family, (0, 1))
+    assert low <= millions(composed, composed.data.tokenizer.get("size", 300)) <= high
+
+
+def test_model_of_the_speed_figure() -> None:
+    assert 90 <= millions(config("experiment=qqp/rdm_absorbing", "model=qqp_100m"), 30_522) <= 110
+
+
+def millions(composed: DictConfig, vocabulary: int) -> float:
+    """Parameters of the model, found without making them."""
+    composed.vocab.size = vocabulary
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in instantiate(composed.model).parameters()) / 1e6
+
+
+HYPER_PARAMETERS = {  # dropout, steps, warm-up, tokens or sentences a step, clipping, default decoding
+    "iwslt14/rdm_absorbing": (0.3, 300_000, 30_000, 4_096, None, "rdm_cond", 0.0),
+    "wmt14/rdm_multinomial": (0.1, 300_000, 10_000, 131_072, None, "rdm", 0.0),
+    "wmt16/rdm_absorbing": (0.3, 120_000, 15_000, 32_768, None, "rdm", 1.0),
+    "qg/rdm_absorbing": (0.2, 70_000, 10_000, 256, 1.0, "rdm", 5.0),
+    "qqp/rdm_multinomial": (0.2, 70_000, 10_000, 256, 1.0, "rdm", 5.0),
+}
+
+
+@pytest.mark.parametrize("name", HYPER_PARAMETERS)
+def test_hyper_parameters_are_those_of_the_paper(name: str) -> None:
+    composed = config(f"experiment={name}")
+    batch = (composed.data.max_tokens or composed.data.max_sentences) * composed.trainer.accumulate_grad_batches
+    assert HYPER_PARAMETERS[name] == (
+        composed.model.dropout,
+        composed.trainer.max_steps,
+        composed.optimizer.schedule.warmup_steps,
+        batch,
+        composed.trainer.gradient_clip_val,
+        composed.decoding.name,
+        composed.decoding.transition.gumbel_scale,
+    )
+    assert (composed.optimizer.lr, composed.optimizer.weight_decay) == (5e-4, 0.01)
+
+
+@pytest.mark.parametrize("name", choices("data"))
+def test_data_sets(name: str) -> None:
+    """Every data set composes with right values; those of the paper have a card and their vocabulary."""
+    ends = ["data.source=a", "data.target=b"] if name == "text_pairs" else []
+    composed = config(f"data={name}", *ends)
+    check_types(composed)
+    assert composed.data.name == name
+    instantiate(composed.data.module)
+    own = name.startswith("toy_") or name in ("text_pairs", "jsonl_pairs", "plain_text")
+    assert own or (CONF.parent / "data" / f"{name}.card.md").is_file()
+
+
+@pytest.mark.parametrize("name", choices("data/tokenizer"))
+def test_tokenizers_can_be_chosen(name: str) -> None:
+    file = [f"data.tokenizer.vocabulary={CONF / 'train.yaml'}"] if name == "wordpiece_file" else []
+    instantiate(config("data=qqp", f"data/tokenizer={name}", *file).data.tokenizer)
 
 
 @pytest.mark.parametrize(
