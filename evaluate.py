@@ -39,6 +39,7 @@ def main(config: DictConfig) -> str:
         "text": data.corpus.fingerprint(config.split),
         "split": config.split,
         "sentences": len(asked),
+        "sources_cut": sum(asked.cut),
         "batch_size": config.batch_size,
         "sentences_per_second": round(len(asked) / seconds, 2),
         "commit": commit(),
@@ -46,6 +47,8 @@ def main(config: DictConfig) -> str:
     }
     results = Path(config.results or run.folder / "results.jsonl")
     append(results, row)
+    if any(asked.cut):
+        print(f"{sum(asked.cut)} sources are longer than the model takes and were decoded without their end")
     print(
         f"{row['system']} {row['strategy']} {row['steps']} iterations: {metric.value:.2f} {metric.name}, "
         f"{row['sentences_per_second']} sentences/s, {len(asked)} sentences"

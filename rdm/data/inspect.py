@@ -19,6 +19,7 @@ from rdm.data.module import TextDataModule
 from rdm.errors import UserError
 
 CONF = Path(__file__).parents[2] / "conf"
+SHOWN = 60  # tokens of an example
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 
@@ -97,9 +98,10 @@ def main() -> None:
     console.print(f"The first batch: source {list(batch.source.shape)}, target {list(batch.target.shape)}")
     for source, target in list(zip(batch.source, batch.target, strict=True))[:3]:
         for name, row in (("source", source), ("target", target)):
-            ids = row[row != vocab.pad].tolist()
-            console.print(f"  {name}: {data.tokenizer.decode([ids])[0]}", markup=False)
-            console.print(f"          {' '.join(data.tokenizer.pieces(ids))}", markup=False, style="dim")
+            ids = row[row != vocab.pad].tolist()[:SHOWN]
+            if ids:
+                console.print(f"  {name}: {data.tokenizer.decode([ids])[0]}", markup=False)
+                console.print(f"          {' '.join(data.tokenizer.pieces(ids))}", markup=False, style="dim")
 
 
 if __name__ == "__main__":

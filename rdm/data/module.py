@@ -34,13 +34,15 @@ class Questions:
     rows: list[list[int]]  # sources as ids, without special symbols
     sources: list[str]  # the same, to be read by people
     references: list[list[str]]  # one or more texts a source: lists, each aligned with the sources
+    cut: list[bool]  # which sources are too long for the model, and asked without their end
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def first(self, count: int | None) -> "Questions":
         """The first ``count`` of them; None means all."""
-        return Questions(self.rows[:count], self.sources[:count], [side[:count] for side in self.references])
+        sides = [side[:count] for side in self.references]
+        return Questions(self.rows[:count], self.sources[:count], sides, self.cut[:count])
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class OpenEndedDataModule(TextDataModule):
         ended = (follows == self.vocab.eos).cumsum(1) > 0
         references = self.tokenizer.decode(np.where(ended, self.vocab.pad, follows).tolist())
         rows = windows[:, : self.prompt].tolist()
-        return Questions(rows, self.tokenizer.decode(rows), [references])
+        return Questions(rows, self.tokenizer.decode(rows), [references], cut=[False] * len(rows))
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
         rows = self.tokenizer.encode(texts)

@@ -11,14 +11,14 @@ from rdm.data.corpus import Corpus, Split
 from rdm.data.module import Loading, Questions, TextDataModule
 from rdm.data.prepared import Ragged
 from rdm.data.tokenizer import TokenizerTrainer
-from rdm.errors import UserError, require
+from rdm.errors import require
 
 
 class PairsDataModule(TextDataModule):
     """Sources and targets.
 
     Args:
-        max_length: most ordinary tokens on either side; training leaves longer pairs out.
+        max_length: most ordinary tokens on either side; longer pairs are left out, longer sources cut.
     """
 
     def __init__(
@@ -38,23 +38,25 @@ class PairsDataModule(TextDataModule):
         return {"left out, empty": int((shorter == 0).sum()), too_long: int((longer > self.max_length).sum())}
 
     def examples(self, split: Split) -> Pairs:
-        """Training leaves out what is empty or too long; elsewhere that is an error: the score would be another."""
+        """The pairs with 1 to ``max_length`` tokens on either side; :meth:`left_out` counts the others."""
         shorter, longer = self._sizes(split)
         fits = (shorter > 0) & (longer <= self.max_length)
-        if split != "train" and not fits.all():
-            line = int(fits.argmin())
-            sizes = " and ".join(str(column.lengths()[line]) for column in self.prepared(split).columns)
-            raise UserError(
-                f"line {line + 1} of the {split} split has {sizes} tokens; 1 to {self.max_length} fit: "
-                "mend the file, or use a model with a larger model.max_length"
-            )
-        require(bool(fits.any()), f"no sentence of the {split} split has 1 to {self.max_length} tokens")
+        require(bool(fits.any()), f"no pair of the {split} split has 1 to {self.max_length} tokens on either side")
         sources, targets = self.prepared(split).columns
         return Pairs(self.vocab, sources, targets, np.flatnonzero(fits))
 
     def questions(self, split: Split) -> Questions:
+        """Every source of the split: a score over fewer would be another score, so a long one is cut, and counted."""
         texts, references = self.corpus.read(split)[0], self.corpus.references(split)
-        return Questions(self.encode_sources(texts), texts, [self.as_scored(side) for side in references])
+        rows = self.tokenizer.encode(texts)
+        for number, row in enumerate(rows, 1):
+            require(len(row) > 0, f"line {number} of the {split} split has an empty source: mend or remove it")
+        return Questions(
+            rows=[row[: self.max_length] for row in rows],
+            sources=texts,
+            references=[self.as_scored(side) for side in references],
+            cut=[len(row) > self.max_length for row in rows],
+        )
 
     def as_scored(self, references: list[str]) -> list[str]:
         """References in the form outputs are compared with: as they are."""

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from rdm.data.pairs import PairsDataModule
 from rdm.data.tokenizer import BytePairs, Tokenizer, TokenizerTrainer, WordPieces, Words
 from rdm.errors import UserError
 from tests.builders import toy_data
@@ -77,14 +76,19 @@ def test_byte_vocabulary_must_hold_all_bytes() -> None:
         BytePairs(200)
 
 
-def test_overlong_lines(tmp_path: Path) -> None:
-    """Left out of training, but an error elsewhere: a score over fewer sentences would be another score."""
+def test_overlong_lines() -> None:
+    """Left out of batches and counted; in evaluation every source is asked, a long one without its end."""
     data = toy_data(train=64, max_length=10)
     longest = max(len(text.split()) for side in data.corpus.read("train") for text in side)
     assert longest > 10
-    assert 0 < len(data.examples("train")) < 64
-    with pytest.raises(UserError, match=r"of the valid split has .* tokens; 1 to 10 fit"):
-        data.examples("valid")
-    with pytest.raises(UserError, match="no sentence of the train split"):
+    kept, (empty, too_long) = len(data.examples("train")), data.left_out("train").values()
+    assert 0 < kept < 64
+    assert (empty, too_long) == (0, 64 - kept)
+    assert f"{too_long} left out, longer than 10 tokens" in data.summary()[0]
+    asked = data.questions("valid")
+    assert len(asked) == 8
+    assert asked.cut == [len(text.split()) > 10 for text in asked.sources]
+    assert any(asked.cut)
+    assert max(map(len, asked.rows)) == 10
+    with pytest.raises(UserError, match="no pair of the train split"):
         toy_data(train=64, max_length=1).examples("train")
-    assert isinstance(data, PairsDataModule)
