@@ -44,5 +44,5 @@ bench: $(READY)  ## measure training and decoding speed; ARGS="--quick" takes un
 	$(BIN)/python -m rdm.bench $(ARGS)
 
 clean:  ## remove caches and outputs, keep .venv
-	rm -rf outputs .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf outputs data/cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

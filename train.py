@@ -33,8 +33,8 @@ def main(config: DictConfig) -> None:
     resume = None
     if config.ckpt:
         earlier = Run.open(config.ckpt)
-        earlier.check_same_system(config)
         earlier.check_same_tokenizer(data)
+        earlier.check_same_system(config)
         resume = earlier.checkpoints()[0]
 
     trainer: pl.Trainer = instantiate(

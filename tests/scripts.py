@@ -1,0 +1,97 @@
+"""Runs the project's scripts as a user does, without paying for their imports every time.
+
+Importing torch and Lightning takes longer than most of these runs. So one process imports them and then *forks* for
+every command: the child runs the real script file as ``__main__``, with its own arguments, input, output and exit code.
+"""
+
+import atexit
+import json
+import os
+import runpy
+import select
+import subprocess
+import sys
+import threading
+import traceback
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).parent.parent
+TIMEOUT = 300
+
+
+def script(name: str, *overrides: str, code: int = 0, input: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a script, as one who has no account anywhere, and check its exit code."""
+    with TemporaryDirectory() as folder:
+        files = {stream: str(Path(folder) / stream) for stream in ("stdin", "stdout", "stderr")}
+        Path(files["stdin"]).write_text(input)
+        server = _server()
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(json.dumps({"arguments": [name, *overrides], **files}) + "\n")
+        server.stdin.flush()
+        answered, _, _ = select.select([server.stdout], [], [], TIMEOUT)
+        assert answered, f"{name} {' '.join(overrides)} is still running after {TIMEOUT} seconds"
+        status = int(server.stdout.readline())
+        out, err = (Path(files[stream]).read_text() for stream in ("stdout", "stderr"))
+    assert status == code, out + err
+    return subprocess.CompletedProcess([name, *overrides], status, out, err)
+
+
+@cache
+def _server() -> "subprocess.Popen[str]":
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "PYTEST"))}
+    environment |= {"OMP_NUM_THREADS": "1", "HOME": "/nonexistent", "HF_HUB_OFFLINE": "1"}
+    server = subprocess.Popen(
+        [sys.executable, __file__], cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    atexit.register(server.kill)
+    return server
+
+
+def _serve() -> None:
+    """Answer every command with its exit code."""
+    sys.path.insert(0, str(ROOT))
+    import pytorch_lightning  # noqa: F401
+
+    import rdm.runs
+    import rdm.training.sampling  # noqa: F401
+
+    for line in sys.stdin:
+        command = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            _run(command)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _run(command: dict[str, str]) -> None:
+    """Become the script."""
+    for number, (stream, mode) in enumerate((("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY), ("stderr", os.O_WRONLY))):
+        os.dup2(os.open(command[stream], mode | os.O_CREAT), number)
+    sys.stdin = open(0)  # noqa: SIM115  # what was read ahead belongs to the server
+    name, *arguments = command["arguments"]
+    code = 0
+    try:
+        if name == "-m":
+            sys.argv = arguments
+            runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = [name, *arguments]
+            runpy.run_path(name, run_name="__main__")
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _serve()
