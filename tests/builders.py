@@ -13,14 +13,17 @@ from rdm.data.toy import ToyTranslation
 from rdm.decoding.routing import Ancestral, PosteriorStep, Transition, Unconditional
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Cosine as CosineDecoding
+from rdm.diffusion.gaussian import GaussianProcess
 from rdm.diffusion.noise import Absorbing, Mixture, Noise, Uniform
 from rdm.diffusion.objective import Objective, ReweightedCrossEntropy, VariationalBound
 from rdm.diffusion.pairing import Conditioned, Pairing, Single
 from rdm.diffusion.process import Corruption, DiffusionProcess
 from rdm.diffusion.reweighting import Linear as LinearWeight
 from rdm.diffusion.reweighting import Original
-from rdm.diffusion.schedule import Cosine, Linear, Schedule
+from rdm.diffusion.schedule import Cosine, Linear, Schedule, Sqrt
+from rdm.models.diffuseq import DiffuSeqDenoiser
 from rdm.models.encoder_decoder import EncoderDecoder
+from rdm.systems.diffuseq import DiffuSeqSystem
 from rdm.systems.diffusion import DiffusionSystem
 from rdm.vocab import Vocab
 
@@ -83,3 +86,15 @@ class FixedPairing(Pairing):
 
     def draw(self, process, x0, generator):  # type: ignore[no-untyped-def]
         raise AssertionError("not used")
+
+
+def tiny_diffuseq_denoiser(
+    vocab: Vocab, dim: int = 32, layers: int = 1, max_length: int = 31, pre_norm: bool = True
+) -> DiffuSeqDenoiser:
+    return DiffuSeqDenoiser(
+        vocab, 16, dim, 2 * dim, 2, layers, max_length, 0.0, 0.0, pre_norm=pre_norm, init_std=dim**-0.5
+    )
+
+
+def tiny_diffuseq(vocab: Vocab, steps: int = 2000, **options: Any) -> DiffuSeqSystem:
+    return DiffuSeqSystem(vocab, GaussianProcess(Sqrt(steps, 1e-4)), tiny_diffuseq_denoiser(vocab, **options))
