@@ -32,13 +32,13 @@ class DiffuSeqSystem(System):
         return functional.pad(target, (0, self.denoiser.width - target.shape[1]), value=self.vocab.pad)
 
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
-        """The bound, simplified as in the paper, with means over the target half and the numbers of a point.
+        """The bound, simplified as in the paper: means over positions, and over the numbers of a point.
 
             mse       |z_0 - f(z_t, t)|^2, and |E(w) - f(z_1, 1)|^2 at t = 1
-            rounding  -log p(w | z_0), which keeps the embeddings apart
+            rounding  -log p(w | z_0) in both halves, which keeps the embeddings of all words apart
             tail      |sqrt(alpha_T) z_0|^2, which keeps q(z_T | z_0) near the noise that decoding starts from
 
-        Padding counts like any word. (The official code takes the means over the source half as well.)
+        In the target half padding counts like any word. (The official code has mse and tail over the source as well.)
         """
         words = self.canvas(batch.target)
         embeddings = self.denoiser.tokens(words)
@@ -46,12 +46,19 @@ class DiffuSeqSystem(System):
         t = torch.randint(1, self.process.num_steps + 1, words.shape[:1], device=words.device, generator=generator)
         guess = self.denoiser(self.process.corrupt(z0, t, generator), t, self.denoiser.read(batch.source))
         goal = torch.where((t == 1)[:, None, None], embeddings, z0)
-        rounding = functional.cross_entropy(self.denoiser.logits(z0).flatten(0, 1), words.flatten(), reduction="sum")
         return [
             Term("mse", (guess - goal).square().mean((1, 2)).sum(), "sentences"),
-            Term("rounding", rounding / words.shape[1], "sentences"),
+            Term("rounding", self._rounding(batch.source, words, z0), "sentences"),
             Term("tail", self.process.alpha[-1].to(z0.dtype) * z0.square().mean((1, 2)).sum(), "sentences"),
         ]
+
+    def _rounding(self, source: Tensor, words: Tensor, z0: Tensor) -> Tensor:
+        """``-log p(w | z_0)``, the sum over sentences of the mean over words; the source is not noised at all."""
+        points = torch.cat([self.denoiser.tokens(source), z0], 1)
+        everything = torch.cat([source, words], 1)
+        losses = functional.cross_entropy(self.denoiser.logits(points).mT, everything, reduction="none")
+        real = functional.pad(source != self.vocab.pad, (0, words.shape[1]), value=True)
+        return (torch.where(real, losses, 0.0).sum(1) / real.sum(1)).sum()
 
     @torch.inference_mode()
     def generate(

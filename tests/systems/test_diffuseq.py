@@ -58,20 +58,21 @@ def test_loss_by_hand(system: DiffuSeqSystem) -> None:
     t = torch.randint(1, 4, (6,), generator=generator)
     assert {1, 2, 3} == set(t.tolist())  # else another SEED
     noise = normal(embeddings, generator)
-    z_t = torch.stack([math.sqrt(alpha[u]) * z + math.sqrt(1 - alpha[u]) * e for u, z, e in zip(t, z0, noise)])  # noqa: B905
+    kept = system.process.alpha[t].float()[:, None, None]
+    z_t = kept.sqrt() * z0 + (1 - kept).sqrt() * noise
     guess = system.denoiser(z_t, t, system.denoiser.read(BATCH.source)).detach()
     mse = rounding = tail = 0.0
     for row in range(6):
         for place in range(6):
             goal = embeddings[row, place] if t[row] == 1 else z0[row, place]
             mse += sum((a - b) ** 2 for a, b in zip(guess[row, place].tolist(), goal.tolist(), strict=True)) / 16 / 6
-            products = [float(z0[row, place] @ weight[word]) for word in range(VOCAB.size)]
-            total = math.log(sum(map(math.exp, products)))
-            rounding += (total - products[int(words[row, place])]) / 6
             tail += alpha[3] * sum(value**2 for value in z0[row, place].tolist()) / 16 / 6
-    assert terms == {
-        name: pytest.approx(v, rel=1e-4) for name, v in [("mse", mse), ("rounding", rounding), ("tail", tail)]
-    }
+        sentence = [(weight[word], int(word)) for word in BATCH.source[row] if word != PAD]
+        sentence += zip(z0[row], words[row].tolist(), strict=True)
+        for point, word in sentence:
+            products = [float(point @ other) for other in weight]
+            rounding += (math.log(sum(map(math.exp, products))) - products[word]) / len(sentence)
+    assert terms == pytest.approx({"mse": mse, "rounding": rounding, "tail": tail}, rel=1e-4)
     assert min(mse, rounding, tail) > 0
 
 
