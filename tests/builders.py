@@ -1,30 +1,35 @@
 """Small systems and data for tests."""
 
 import atexit
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from rdm.data.batching import Batch
+from rdm.data.batching import Batch, Pairs
 from rdm.data.module import Loading
 from rdm.data.pairs import PairsDataModule
+from rdm.data.prepared import Ragged
 from rdm.data.tokenizer import Words
 from rdm.data.toy import ToyTranslation
 from rdm.decoding.routing import Ancestral, PosteriorStep, Transition, Unconditional
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Cosine as CosineDecoding
+from rdm.diffusion.gaussian import GaussianProcess
 from rdm.diffusion.noise import Absorbing, Mixture, Noise, Uniform
 from rdm.diffusion.objective import Objective, ReweightedCrossEntropy, VariationalBound
 from rdm.diffusion.pairing import Conditioned, Pairing, Single
 from rdm.diffusion.process import Corruption, DiffusionProcess
 from rdm.diffusion.reweighting import Linear as LinearWeight
 from rdm.diffusion.reweighting import Original
-from rdm.diffusion.schedule import Cosine, Linear, Schedule
+from rdm.diffusion.schedule import Cosine, Linear, Schedule, Sqrt
+from rdm.models.diffuseq import DiffuSeqDenoiser
 from rdm.models.encoder_decoder import EncoderDecoder
+from rdm.systems.diffuseq import DiffuSeqSystem
 from rdm.systems.diffusion import DiffusionSystem
 from rdm.vocab import Vocab
 
@@ -72,6 +77,12 @@ def toy_data(train: int = 64, max_length: int = 31, **options: Any) -> PairsData
     return PairsDataModule(corpus, Words(), Loading(cache=CACHE, **options), max_length)
 
 
+def batch_from(vocab: Vocab, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Batch:
+    """A batch of sources and targets given as ids, without special symbols."""
+    sources, targets = (Ragged.of(side) for side in zip(*pairs, strict=True))
+    return Pairs(vocab, sources, targets, np.arange(len(pairs)))[range(len(pairs))]
+
+
 def batch_of(data: PairsDataModule, indices: list[int], split: str = "train") -> Batch:
     return data.examples(split)[indices]  # type: ignore[arg-type]
 
@@ -88,3 +99,15 @@ class FixedPairing(Pairing):
 
     def draw(self, process, x0, generator):  # type: ignore[no-untyped-def]
         raise AssertionError("not used")
+
+
+def tiny_diffuseq_denoiser(
+    vocab: Vocab, dim: int = 32, layers: int = 1, max_length: int = 31, pre_norm: bool = True
+) -> DiffuSeqDenoiser:
+    return DiffuSeqDenoiser(
+        vocab, 16, dim, 2 * dim, 2, layers, max_length, 0.0, 0.0, pre_norm=pre_norm, init_std=dim**-0.5
+    )
+
+
+def tiny_diffuseq(vocab: Vocab, steps: int = 2000, **options: Any) -> DiffuSeqSystem:
+    return DiffuSeqSystem(vocab, GaussianProcess(Sqrt(steps, 1e-4)), tiny_diffuseq_denoiser(vocab, **options))

@@ -54,6 +54,19 @@ def test_systems_are_those_of_the_paper(name: str) -> None:
     system.check(decoding)
 
 
+def test_diffuseq_brings_its_model_and_decoding() -> None:
+    """``system=diffuseq`` is enough, and what is named beside it counts."""
+    for overrides, steps, eta in [((), 20, 0.0), (("decoding=diffuseq",), 2000, 1.0)]:
+        composed = config("system=diffuseq", *overrides)
+        check_types(composed)
+        system, decoding = instantiate(composed.system), instantiate(composed.decoding)
+        assert composed.diffusion.name == "diffuseq"
+        assert system.process.num_steps == 2000
+        assert (decoding.steps, decoding.eta, decoding.clamp, decoding.samples) == (steps, eta, True, 1)
+        system.check(decoding)
+    assert config("system=diffuseq", "model=diffuseq").model.dim == 768
+
+
 def test_defaults_follow_the_diffusion_and_yield_to_the_command_line() -> None:
     weight = {
         overrides: type(instantiate(config(*overrides).reweighting))

@@ -115,6 +115,16 @@ def test_other_systems(diffusion: str, tmp_path: Path) -> None:
     assert [(row["system"], row["strategy"]) for row in rows(folder)] == [(diffusion, expected)]
 
 
+def test_diffuseq(tmp_path: Path) -> None:
+    """The continuous baseline goes through the same scripts; its samples have a trace of words."""
+    folder = train(tmp_path / "diffuseq", "experiment=toy/diffuseq", "decoding.steps=4", "model.layers=1")
+    script("evaluate.py", f"ckpt={folder}", "decoding=diffuseq", "decoding.steps=3", "decoding.samples=2")
+    (row,) = rows(folder)
+    assert (row["system"], row["strategy"], row["steps"], row["candidates"]) == ("diffuseq", "diffuseq", 3, 2)
+    page = (folder / "samples" / "step_0000006.md").read_text()
+    assert len([line for line in page.splitlines() if line[:4].strip().isdigit()]) == 5
+
+
 def test_unigram_noise_travels_with_the_checkpoint(tmp_path: Path) -> None:
     folder = train(tmp_path / "unigram", "diffusion=rdm_multinomial", "diffusion/noise=unigram")
     script("evaluate.py", f"ckpt={folder}", "decoding.steps=2")

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rdm.decoding.schedule import steps_to_visit
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 
@@ -85,7 +86,7 @@ class Transition(ABC):
 
         ``memo`` is the one that comes back in every :class:`State` of this decoding.
         """
-        return [process.num_steps - i * process.num_steps // iterations for i in range(iterations + 1)]
+        return steps_to_visit(process.num_steps, iterations)
 
     @abstractmethod
     def step(self, state: State) -> Outcome: ...

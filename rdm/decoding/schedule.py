@@ -1,4 +1,4 @@
-"""How many tokens should be denoised after each of ``M`` iterations.
+"""How many tokens should be denoised after each of ``M`` iterations, and which steps these visit.
 
 >>> Linear().denoised(1, 4, torch.tensor([8, 10]))     # after the first of four iterations
 tensor([2, 3])
@@ -45,6 +45,11 @@ class CosinePaper(DecodingSchedule):
 
     def denoised(self, iteration: int, iterations: int, lengths: Tensor) -> Tensor:
         return _floor(lengths, 1 - self.noise_rate(iteration, iterations))
+
+
+def steps_to_visit(num_steps: int, iterations: int) -> list[int]:
+    """From ``T`` down to 0 in ``iterations`` strides that differ by at most one."""
+    return [num_steps - i * num_steps // iterations for i in range(iterations + 1)]
 
 
 def _floor(lengths: Tensor, share: float) -> Tensor:

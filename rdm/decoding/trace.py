@@ -6,7 +6,6 @@ from typing import Protocol
 
 from torch import Tensor
 
-from rdm.decoding.routing import Outcome, State
 from rdm.vocab import Vocab
 
 
@@ -19,16 +18,33 @@ class Frame:
     noisy: Tensor
 
 
+class After(Protocol):
+    """What is needed of the rows an iteration leaves behind, each ``[R, N]``."""
+
+    @property
+    def tokens(self) -> Tensor: ...
+
+    @property
+    def denoised(self) -> Tensor: ...
+
+
+class Before(After, Protocol):
+    """What is needed of the rows it started from; noise is what is free and not denoised."""
+
+    @property
+    def free(self) -> Tensor: ...
+
+
 @dataclass
 class Trace:
     """Collects one :class:`Frame` an iteration; hand it to a sampler as its observer."""
 
     frames: list[Frame] = field(default_factory=list)
 
-    def __call__(self, state: State, outcome: Outcome) -> None:
+    def __call__(self, state: Before, outcome: After) -> None:
         if not self.frames:
             self.frames.append(Frame(0, state.tokens.cpu(), (state.free & ~state.denoised).cpu()))
-        self.frames.append(Frame(state.iteration, outcome.tokens.cpu(), (state.free & ~outcome.denoised).cpu()))
+        self.frames.append(Frame(len(self.frames), outcome.tokens.cpu(), (state.free & ~outcome.denoised).cpu()))
 
 
 class Pieces(Protocol):

@@ -60,10 +60,18 @@ class Cosine(Schedule):
 
 
 class Sqrt(Schedule):
-    """``alpha_t = 1 - sqrt(t / T)``: most of the noise comes early (Li et al., 2022)."""
+    """``alpha_t = f(t) / f(0)``, ``f(t) = 1 - sqrt(t / T + s)``: most of the noise comes early (Li et al., 2022).
+
+    An ``s`` above 0 softens the very first steps; the last one is then cut off at 0.
+    """
+
+    def __init__(self, num_steps: int, s: float = 0.0) -> None:
+        super().__init__(num_steps)
+        require(0 <= s < 1, f"the s of a sqrt schedule must lie in [0, 1), got {s}")
+        self.s = s
 
     def alpha(self, t: Tensor) -> Tensor:
-        return 1 - self.fraction(t).sqrt()
+        return (1 - (self.fraction(t) + self.s).sqrt()).clamp(min=0) / (1 - math.sqrt(self.s))
 
 
 class Table(Schedule):

@@ -89,6 +89,8 @@ class DiffusionSystem(System):
         return Canvas(tokens, pinned=(columns == 0) | (columns >= end))
 
     def check(self, decoding: Sampler) -> None:
+        known = isinstance(decoding, Sampler)
+        require(known, f"decoding={decoding.name} is not for system=diffusion; decoding=rdm, for example, is")
         steps, trained = decoding.steps, self.process.num_steps
         require(steps <= trained, f"decoding.steps={steps} is more than the diffusion.num_steps={trained} trained with")
         longest, candidates = self.denoiser.max_length, decoding.length_candidates

@@ -1,0 +1,196 @@
+"""DiffuSeq: the loss by hand, the clean source, the canvas, candidates, and 32 pairs learned by heart."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from rdm.data.batching import Batch
+from rdm.decoding.gaussian import GaussianSampler
+from rdm.diffusion.gaussian import normal
+from rdm.errors import UserError
+from rdm.models.diffuseq import Given
+from rdm.systems.diffuseq import DiffuSeqSystem
+from rdm.training.module import combine
+from rdm.training.optim import Cosine, Optimization
+from rdm.vocab import Vocab
+from tests.builders import batch_from, sampler, tiny_diffuseq, tiny_system
+from tests.decoding.helpers import seeded
+
+VOCAB = Vocab(size=20)
+PAD, BOS, EOS = VOCAB.pad, VOCAB.bos, VOCAB.eos
+
+
+@pytest.fixture
+def system() -> DiffuSeqSystem:
+    torch.manual_seed(0)
+    return tiny_diffuseq(VOCAB, steps=3, max_length=4).eval()
+
+
+def batch_of(pairs: Sequence[tuple[list[int], list[int]]]) -> Batch:
+    return batch_from(VOCAB, pairs)
+
+
+BATCH = batch_of([([5, 6], [7, 8, 9]), ([10, 11, 12], [13]), ([5], [6, 7]), ([14], [15, 5]), ([6], [7]), ([8], [9])])
+
+
+def padded(tokens: Tensor, more: int) -> Tensor:
+    return torch.cat([tokens, torch.full((len(tokens), more), PAD)], 1)
+
+
+def test_canvas() -> None:
+    canvas = tiny_diffuseq(VOCAB, max_length=4).canvas(BATCH.target)
+    assert canvas[:2].tolist() == [[BOS, 7, 8, 9, EOS, PAD], [BOS, 13, EOS, PAD, PAD, PAD]]
+
+
+SEED = 5
+
+
+def test_loss_by_hand(system: DiffuSeqSystem) -> None:
+    """Number by number, with the noise drawn again in the same order; padding counts like any word."""
+    terms = {term.name: float(term.total.detach()) for term in system.loss(BATCH, seeded(SEED))}
+    generator, alpha = seeded(SEED), system.process.alpha.tolist()
+    words, weight = system.canvas(BATCH.target), system.denoiser.tokens.weight.detach()
+    embeddings = weight[words]
+    z0 = embeddings + math.sqrt(1 - alpha[1]) * normal(embeddings, generator)
+    t = torch.randint(1, 4, (6,), generator=generator)
+    assert {1, 2, 3} == set(t.tolist())  # else another SEED
+    noise = normal(embeddings, generator)
+    kept = system.process.alpha[t].float()[:, None, None]
+    z_t = kept.sqrt() * z0 + (1 - kept).sqrt() * noise
+    guess = system.denoiser(z_t, t, system.denoiser.read(BATCH.source)).detach()
+    mse = rounding = tail = 0.0
+    for row in range(6):
+        for place in range(6):
+            goal = embeddings[row, place] if t[row] == 1 else z0[row, place]
+            mse += sum((a - b) ** 2 for a, b in zip(guess[row, place].tolist(), goal.tolist(), strict=True)) / 16 / 6
+            tail += alpha[3] * sum(value**2 for value in z0[row, place].tolist()) / 16 / 6
+        sentence = [(weight[word], int(word)) for word in BATCH.source[row] if word != PAD]
+        sentence += zip(z0[row], words[row].tolist(), strict=True)
+        for point, word in sentence:
+            products = [float(point @ other) for other in weight]
+            rounding += (math.log(sum(map(math.exp, products))) - products[word]) / len(sentence)
+    assert terms == pytest.approx({"mse": mse, "rounding": rounding, "tail": tail}, rel=1e-4)
+    assert min(mse, rounding, tail) > 0
+
+
+def test_loss_reaches_all_parameters(system: DiffuSeqSystem) -> None:
+    terms = system.loss(BATCH, seeded())
+    combine(terms, {term.name: term.total / BATCH.counts[term.unit] for term in terms}).backward()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in system.parameters())
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_padding_changes_nothing(system: DiffuSeqSystem, side: str) -> None:
+    """A wider batch has the same loss, and the same text comes out."""
+    wide = Batch(BATCH.source, BATCH.target[:, :5], BATCH.ids, BATCH.counts)
+    setattr(wide, side, padded(getattr(wide, side), 1))
+    for term, other in zip(system.loss(BATCH, seeded()), system.loss(wide, seeded()), strict=True):
+        torch.testing.assert_close(term.total, other.total)
+    decoding = GaussianSampler("x", 3)
+    outputs = [system.generate(batch.source, decoding, seeded()) for batch in (BATCH, wide)]
+    assert torch.equal(outputs[0].tokens, outputs[1].tokens)
+    torch.testing.assert_close(outputs[0].scores, outputs[1].scores, rtol=1e-4, atol=1e-4)
+
+
+def test_source_stays_clean(system: DiffuSeqSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noising and decoding hand the network points of the target only, and the source as it is read, every time."""
+    seen: list[tuple[Tensor, Given]] = []
+    forward = system.denoiser.forward
+
+    def recorded(z: Tensor, t: Tensor, given: Given) -> Tensor:
+        seen.append((z, given))
+        return forward(z, t, given)
+
+    monkeypatch.setattr(system.denoiser, "forward", recorded)
+    before = BATCH.source.clone()
+    system.loss(BATCH, seeded(1))
+    system.generate(BATCH.source, GaussianSampler("x", 3), seeded(2))
+    assert len(seen) == 4
+    clean = system.denoiser.read(before)
+    for z, given in seen:
+        assert z.shape == (6, 6, 16)
+        assert torch.equal(given.states, clean.states)
+        assert torch.equal(given.mask, clean.mask)
+    assert torch.equal(BATCH.source, before)
+
+
+class Fixed(GaussianSampler):
+    """Decodes to given words, with their embeddings as the last guess."""
+
+    def __init__(self, words: Tensor) -> None:
+        super().__init__("fixed", steps=1)
+        self.words = words
+
+    def run(self, process, denoise, embeddings, noise, generator=None, observer=None):  # type: ignore[no-untyped-def]
+        return self.words, embeddings[self.words]
+
+
+def test_text_ends_at_the_first_eos(system: DiffuSeqSystem) -> None:
+    """What follows is not text and has no score; without one, the whole canvas is text."""
+    words = torch.tensor([[BOS, 7, EOS, 8, EOS, PAD], [BOS, 7, 8, 9, 10, 11], [EOS, 5, 6, 7, 8, 9]])
+    output = system.generate(BATCH.source[:3], Fixed(words), seeded())
+    assert output.tokens.tolist() == [[BOS, 7, EOS, PAD, PAD, PAD], [BOS, 7, 8, 9, 10, 11], [EOS] + [PAD] * 5]
+    weight = system.denoiser.tokens.weight.detach()
+    log_probs = (weight @ weight.T).log_softmax(1).diag()
+    means = [log_probs[row].mean() for row in ([BOS, 7, EOS], [BOS, 7, 8, 9, 10, 11], [EOS])]
+    torch.testing.assert_close(output.scores, torch.stack(means))
+
+
+def test_candidates(system: DiffuSeqSystem) -> None:
+    """Each has noise of its own; by default the best score is returned, or what the function handed in says."""
+    source = BATCH.source[:2]
+    seen: list[tuple[Tensor, Tensor, int]] = []
+
+    def third(tokens: Tensor, scores: Tensor, count: int) -> Tensor:
+        seen.append((tokens, scores, count))
+        return torch.tensor([2, 6])
+
+    chosen = system.generate(source, GaussianSampler("x", 3, samples=4, choose=third), seeded())
+    ((tokens, scores, count),) = seen
+    assert (tokens.shape, scores.shape, count) == ((8, 6), (8,), 4)
+    assert len({tuple(row) for row in tokens[:4].tolist()}) > 1
+    assert chosen.rows.tolist() == [2, 6]
+    assert torch.equal(chosen.tokens, tokens[[2, 6]])
+    assert torch.equal(chosen.scores, scores[[2, 6]])
+    best = system.generate(source, GaussianSampler("x", 3, samples=4), seeded())
+    assert best.scores.tolist() == [scores[:4].max(), scores[4:].max()]
+    assert (scores < 0).all()
+
+
+def test_decoding_must_fit(system: DiffuSeqSystem) -> None:
+    system.check(GaussianSampler("x", 3))
+    with pytest.raises(UserError, match=r"decoding.steps=4 is more than the .*num_steps=3"):
+        system.check(GaussianSampler("x", 4))
+    with pytest.raises(UserError, match="needs decoding=diffuseq"):
+        system.check(sampler())  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="decoding=x is not for system=diffusion"):
+        tiny_system(VOCAB).check(GaussianSampler("x", 3))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="needs model=diffuseq"):
+        DiffuSeqSystem(VOCAB, system.process, tiny_system(VOCAB).denoiser)  # type: ignore[arg-type]
+
+
+def test_overfits_32_pairs() -> None:
+    """All 2000 steps of noise are learned by heart: a few steps of DDIM, or of the posterior, give every sentence."""
+    generator = seeded(1)
+    lengths = torch.randint(2, 6, (64,), generator=generator).tolist()
+    sides = [torch.randint(5, VOCAB.size, (length,), generator=generator).tolist() for length in lengths]
+    batch = batch_of(list(zip(sides[:32], sides[32:], strict=True)))
+    torch.manual_seed(1)
+    system = tiny_diffuseq(VOCAB, dim=64, layers=2, max_length=6)
+    optimizer, schedule = Optimization(Cosine(warmup_steps=20), lr=4e-3, weight_decay=0.0).build(
+        system.parameters(), 600
+    )
+    for _ in range(600):
+        terms = system.loss(batch)
+        optimizer.zero_grad()
+        combine(terms, {term.name: term.total / batch.counts[term.unit] for term in terms}).backward()
+        optimizer.step()
+        schedule.step()
+    expected = system.canvas(batch.target)
+    for eta, clamp in [(0.0, True), (0.0, False), (1.0, True)]:
+        tokens = system.eval().generate(batch.source, GaussianSampler("x", 10, eta, clamp), seeded()).tokens
+        right = (tokens == expected).all(1).float().mean()
+        assert right >= 0.9, (eta, clamp, float(right))
