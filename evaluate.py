@@ -28,7 +28,7 @@ def main(config: DictConfig) -> str:
     metric = sacre_bleu(outputs, references)
     row = {
         "run": str(run.folder),
-        "system": run.config.diffusion.name,
+        "system": run.config.name,
         "checkpoint_step": loaded.step,
         "average": config.average,
         "metric": metric.name,
@@ -46,7 +46,7 @@ def main(config: DictConfig) -> str:
     results = Path(config.results or run.folder / "results.jsonl")
     append(results, row)
     print(
-        f"{row['system']} {row['strategy']} {row['steps']} iterations: {metric.value:.2f} {metric.name}, "
+        f"{row['system']} {decoding}: {metric.value:.2f} {metric.name}, "
         f"{row['sentences_per_second']} sentences/s, {len(sources)} sentences"
     )
     return str(results)

@@ -45,9 +45,7 @@ def main(config: DictConfig) -> None:
     for logger in trainer.loggers:
         logger.log_hyperparams(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
     size = sum(parameter.numel() for parameter in module.parameters())
-    rank_zero_only(print)(
-        f"{config.diffusion.name}: {size:,} parameters, vocabulary {data.vocab.size}, run {config.run_dir}"
-    )
+    rank_zero_only(print)(f"{config.name}: {size:,} parameters, vocabulary {data.vocab.size}, run {config.run_dir}")
     trainer.fit(module, data, ckpt_path=resume)
     rank_zero_only(print)(f"done: python evaluate.py ckpt={config.run_dir}")
 

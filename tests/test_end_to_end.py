@@ -152,7 +152,7 @@ def test_a_resumed_run_ends_where_the_unbroken_one_does(run: Path, tmp_path: Pat
     for part in ("state_dict", "current_model_state"):
         for name, value in states[0][part].items():
             assert torch.equal(value, states[1][part][name]), f"{part} {name}"
-    weights = "system.denoiser.tokens.weight"  # saved twice: averaged, to decode with, and as they are, to train on
+    weights = "system.denoiser.network.tokens.weight"  # saved twice: averaged, to decode with, and as they are, to train on
     assert not torch.equal(states[0]["state_dict"][weights], states[0]["current_model_state"][weights])
 
 
@@ -177,7 +177,7 @@ def test_a_resumed_run_ends_where_the_unbroken_one_does(run: Path, tmp_path: Pat
         ("evaluate.py", ["ckpt={run}", "device=nothing"], "device=nothing cannot be used here"),
         ("train.py", ["seed=-1"], "seed must be 0 or above"),
         ("train.py", ["trainer.precision=bf16-mixed"], "half precision on a CPU"),
-        ("train.py", ["ckpt={run}"], "was trained with system.denoiser.dim=32, but here it is 128"),
+        ("train.py", ["ckpt={run}"], "was trained with system.denoiser.network.dim=32, but here it is 128"),
         ("generate.py", ["ckpt={run}", "text=''"], "source 1 has 0 tokens"),
     ],
 )
