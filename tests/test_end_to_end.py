@@ -103,6 +103,15 @@ def test_generate_shows_a_trace(run: Path) -> None:
     assert "[" not in numbered[-1]
 
 
+def test_generate_fills_a_template(run: Path) -> None:
+    vocab = json.loads((run / "tokenizer.json").read_text())["model"]["vocab"]
+    first, second = [word for word in vocab if not word.startswith("<")][:2]
+    done = script("generate.py", f"ckpt={run}", f"template={first} _ {second} _", "decoding.steps=2")
+    output = done.stdout.splitlines()[-1].split()
+    assert (output[0], output[2]) == (first, second)
+    assert len(output) <= 4  # an untrained model may fill in a symbol that is no text
+
+
 def test_generate_reads_standard_input(run: Path) -> None:
     """For text with commas, quotes and other characters that mean something to Hydra."""
     done = script("generate.py", f"ckpt={run}", "text=-", "decoding.steps=2", input="it's (a, b) = c\n")
@@ -115,6 +124,13 @@ def test_other_systems(diffusion: str, tmp_path: Path) -> None:
     script("evaluate.py", f"ckpt={folder}", "decoding.steps=2")
     expected = "rdm" if diffusion.startswith("rdm") else "vanilla"
     assert [(row["system"], row["strategy"]) for row in rows(folder)] == [(diffusion, expected)]
+
+
+@pytest.mark.parametrize(("system", "decoding"), [("ar", "beam"), ("cmlm", "mask_predict")])
+def test_baselines(system: str, decoding: str, tmp_path: Path) -> None:
+    folder = train(tmp_path / system, f"system={system}")
+    script("evaluate.py", f"ckpt={folder}")
+    assert [(row["system"], row["strategy"]) for row in rows(folder)] == [(system, decoding)]
 
 
 def test_unigram_noise_travels_with_the_checkpoint(tmp_path: Path) -> None:
@@ -152,7 +168,8 @@ def test_a_resumed_run_ends_where_the_unbroken_one_does(run: Path, tmp_path: Pat
     for part in ("state_dict", "current_model_state"):
         for name, value in states[0][part].items():
             assert torch.equal(value, states[1][part][name]), f"{part} {name}"
-    weights = "system.denoiser.network.tokens.weight"  # saved twice: averaged, to decode with, and as they are, to train on
+    # Saved twice: averaged, to decode with, and as they are, to train on.
+    weights = "system.denoiser.network.tokens.weight"
     assert not torch.equal(states[0]["state_dict"][weights], states[0]["current_model_state"][weights])
 
 
@@ -179,6 +196,8 @@ def test_a_resumed_run_ends_where_the_unbroken_one_does(run: Path, tmp_path: Pat
         ("train.py", ["trainer.precision=bf16-mixed"], "half precision on a CPU"),
         ("train.py", ["ckpt={run}"], "was trained with system.denoiser.network.dim=32, but here it is 128"),
         ("generate.py", ["ckpt={run}", "text=''"], "source 1 has 0 tokens"),
+        ("generate.py", ["ckpt={run}", "template=."], "template: no blank in '.'; write _ for every token"),
+        ("evaluate.py", ["ckpt={run}", "decoding=beam"], "decoding=beam is for autoregressive models"),
     ],
 )
 def test_mistakes_end_in_one_line(name: str, overrides: list[str], message: str, run: Path, tmp_path: Path) -> None:

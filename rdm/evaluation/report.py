@@ -107,10 +107,12 @@ def figure(rows: Sequence[Row], file: Path) -> None:
 
     canvas, axes = pyplot.subplots(figsize=(6, 4))
     for (system, strategy), columns in by_setting(rows).items():
-        label, steps = f"{system}, {strategy}", [step for step in in_order(columns) if step is not None]
-        axes.plot(steps, [mean(row["value"] for row in columns[s]) for s in steps], "o-", label=label if steps else None)
-        for row in columns.get(None, []):
-            axes.axhline(row["value"], linestyle="--", color="gray", label=label)
+        values = {step: mean(row["value"] for row in group) for step, group in columns.items()}
+        label, steps = f"{system}, {strategy}", sorted(step for step in values if step is not None)
+        if steps:
+            axes.plot(steps, [values[step] for step in steps], "o-", label=label)
+        else:
+            axes.axhline(values[None], linestyle="--", color="gray", label=label)
     axes.set(xlabel="iterations", ylabel="BLEU")
     axes.grid(alpha=0.3)
     axes.legend()

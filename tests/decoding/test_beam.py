@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rdm.decoding.beam import Best, BeamSearch
+from rdm.decoding.beam import BeamSearch, Best
 from rdm.decoding.trace import GrowingText
 from rdm.errors import UserError
 from rdm.vocab import Vocab

@@ -1,6 +1,6 @@
 """The autoregressive system: its loss by hand, its search against enumeration, batches."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 import torch
@@ -119,7 +119,7 @@ def test_trace_is_read_line_by_line() -> None:
     shown = lines(trace, int(best.rows[1]), data.tokenizer)
     assert shown[0] == ""
     assert shown[-1] == data.tokenizer.decode(best.tokens.tolist())[1]
-    for before, after in zip(shown, shown[1:], strict=False):
+    for before, after in pairwise(shown):
         assert after.startswith(before)
 
 
