@@ -27,7 +27,7 @@ def main(config: DictConfig) -> str:
     metric = sacre_bleu(outputs, asked.references)
     row = {
         "run": str(run.folder),
-        "system": run.config.diffusion.name,
+        "system": run.config.name,
         "checkpoint_step": loaded.step,
         "average": config.average,
         "metric": metric.name,
@@ -50,7 +50,7 @@ def main(config: DictConfig) -> str:
     if any(asked.cut):
         print(f"{sum(asked.cut)} sources are longer than the model takes and were decoded without their end")
     print(
-        f"{row['system']} {row['strategy']} {row['steps']} iterations: {metric.value:.2f} {metric.name}, "
+        f"{row['system']} {decoding}: {metric.value:.2f} {metric.name}, "
         f"{row['sentences_per_second']} sentences/s, {len(asked)} sentences"
     )
     return str(results)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from rdm import cli
 from rdm.config import GenerateOptions, check_options
-from rdm.decoding.trace import Trace, lines
+from rdm.decoding.trace import lines
 from rdm.runs import load
 
 
@@ -20,7 +20,7 @@ def main(config: DictConfig) -> None:
     loaded = load(config)
     system, decoding, data = loaded.system, loaded.decoding, loaded.data
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    text, trace = config.text, Trace()
+    text, trace = config.text, decoding.trace()
     if text == "-":
         text = sys.stdin.read().strip()
     if text is None:
@@ -29,9 +29,11 @@ def main(config: DictConfig) -> None:
         console.print(f"source:    {text}\nreference: {asked.references[0][0]}")
     device = next(system.parameters()).device
     generator = torch.Generator(device).manual_seed(config.seed)
-    best = system.generate(data.sources(data.encode_sources([str(text)])).to(device), decoding, generator, trace)
+    template = None if config.template is None else data.template(str(config.template)).to(device)
+    source = data.sources(data.encode_sources([str(text)])).to(device)
+    best = system.generate(source, decoding, generator, trace, template)
     if config.trace:
-        console.print(f"{decoding.name}, {decoding.steps} iterations; [brackets] are still noise")
+        console.print(f"{decoding}; {trace.legend}")
         for iteration, line in enumerate(lines(trace, int(best.rows[0]), data.tokenizer)):
             console.print(f"{iteration:>3}  {line}")
     console.print(data.tokenizer.decode(best.tokens.tolist())[0])

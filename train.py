@@ -46,9 +46,7 @@ def main(config: DictConfig) -> None:
     for logger in trainer.loggers:
         logger.log_hyperparams(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
     size = sum(parameter.numel() for parameter in module.parameters())
-    rank_zero_only(print)(
-        f"{config.diffusion.name}: {size:,} parameters, vocabulary {data.vocab.size}, run {config.run_dir}"
-    )
+    rank_zero_only(print)(f"{config.name}: {size:,} parameters, vocabulary {data.vocab.size}, run {config.run_dir}")
     for line in data.summary():
         rank_zero_only(print)(line)
     trainer.fit(module, data, ckpt_path=resume)

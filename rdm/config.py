@@ -77,7 +77,9 @@ def check_options(config: DictConfig, options: type[TrainOptions]) -> None:
 
 def _check_value(value: Any, hint: Any, where: str) -> None:
     if not _fits(value, hint):
-        raise UserError(f"{where}: {value!r} is not {' or '.join(dict.fromkeys(_describe(hint)))}")
+        made = get_class_of(value)
+        shown = made.__name__ if made else repr(value)
+        raise UserError(f"{where}: {shown} is not {' or '.join(dict.fromkeys(_describe(hint)))}")
 
 
 def _hints(target: str, where: str) -> dict[str, Any] | None:
@@ -97,6 +99,8 @@ def _fits(value: Any, hint: Any) -> bool:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return any(_fits(value, argument) for argument in arguments)
+    if hint is Any:
+        return True
     if origin is Literal:
         return value in arguments
     if hint in (int, float):
@@ -108,7 +112,20 @@ def _fits(value: Any, hint: Any) -> bool:
     if inspect.isclass(origin or hint) and issubclass(origin or hint, Sequence):
         return isinstance(value, ListConfig)
     # An object is built from a node of its own; what is not understood here is left to the target.
-    return not inspect.isclass(hint) or isinstance(value, DictConfig | ListConfig)
+    return not inspect.isclass(hint) or (isinstance(value, DictConfig | ListConfig) and _may_be(value, hint))
+
+
+def _may_be(node: DictConfig | ListConfig, kind: type) -> bool:
+    """Whether what ``node`` describes can be a ``kind``: an encoder-decoder is no decoder-only model."""
+    made = get_class_of(node)
+    return made is None or getattr(kind, "_is_protocol", False) or issubclass(made, kind)
+
+
+def get_class_of(node: Any) -> type | None:
+    """The class of the object a node describes; None if it is made by a function, or by nothing."""
+    target = node.get("_target_") if isinstance(node, DictConfig) else None
+    made = get_object(str(target)) if target else None
+    return made if inspect.isclass(made) else None
 
 
 def _describe(hint: Any) -> Iterator[str]:

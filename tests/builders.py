@@ -2,6 +2,7 @@
 
 import atexit
 from collections.abc import Callable, Sequence
+from functools import partial
 from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any
@@ -16,19 +17,23 @@ from rdm.data.pairs import PairsDataModule
 from rdm.data.prepared import Ragged
 from rdm.data.tokenizer import Words
 from rdm.data.toy import ToyTranslation
-from rdm.decoding.routing import Ancestral, PosteriorStep, Transition, Unconditional
+from rdm.decoding.routing import Ancestral, MaskPredict, PosteriorStep, Transition, Unconditional
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Cosine as CosineDecoding
 from rdm.diffusion.gaussian import GaussianProcess
 from rdm.diffusion.noise import Absorbing, Mixture, Noise, Uniform
 from rdm.diffusion.objective import Objective, ReweightedCrossEntropy, VariationalBound
-from rdm.diffusion.pairing import Conditioned, Pairing, Single
+from rdm.diffusion.pairing import Conditioned, Pairing, Single, UniformMasks
 from rdm.diffusion.process import Corruption, DiffusionProcess
+from rdm.diffusion.reweighting import Constant, Original
 from rdm.diffusion.reweighting import Linear as LinearWeight
-from rdm.diffusion.reweighting import Original
 from rdm.diffusion.schedule import Cosine, Linear, Schedule, Sqrt
+from rdm.models.causal import CausalDecoder
+from rdm.models.denoiser import Denoiser
 from rdm.models.diffuseq import DiffuSeqDenoiser
 from rdm.models.encoder_decoder import EncoderDecoder
+from rdm.models.layers import TimeEmbedding, Timeless
+from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.diffuseq import DiffuSeqSystem
 from rdm.systems.diffusion import DiffusionSystem
 from rdm.vocab import Vocab
@@ -49,14 +54,25 @@ RECIPES: dict[str, Recipe] = {
     "rdm_absorbing": (Absorbing, Linear(STEPS), Conditioned(), reweighted(), Unconditional()),
     "rdm_multinomial": (Uniform, Cosine(STEPS), Conditioned(), reweighted(), Unconditional()),
     "rdm_mixture": (Mixture, Cosine(STEPS), Conditioned(), reweighted(), Unconditional()),
+    "cmlm": (
+        partial(Absorbing, noise_specials=False),
+        Linear(STEPS),
+        UniformMasks(),
+        ReweightedCrossEntropy(Constant(), 0.1),
+        MaskPredict(),
+    ),
 }
-"""The systems of the paper (and the mixture) as objects, without configuration."""
+"""The systems of the paper, the mixture and CMLM as objects, without configuration."""
 
 
-def tiny_denoiser(vocab: Vocab, dim: int = 32, pre_norm: bool = True, dropout: float = 0.0) -> EncoderDecoder:
+def tiny_network(vocab: Vocab, dim: int = 32, pre_norm: bool = True, max_length: int = 31) -> EncoderDecoder:
     return EncoderDecoder(
-        vocab, dim, 2 * dim, 2, 1, 1, max_length=31, dropout=dropout, pre_norm=pre_norm, init_std=dim**-0.5
+        vocab, dim, 2 * dim, 2, 1, 1, max_length=max_length, dropout=0.0, pre_norm=pre_norm, init_std=dim**-0.5
     )
+
+
+def tiny_denoiser(vocab: Vocab, dim: int = 32, pre_norm: bool = True, timeless: bool = False) -> Denoiser:
+    return Denoiser(tiny_network(vocab, dim, pre_norm), Timeless() if timeless else TimeEmbedding(dim))
 
 
 def tiny_system(
@@ -64,7 +80,12 @@ def tiny_system(
 ) -> DiffusionSystem:
     noise, schedule, own_pairing, objective, _ = RECIPES[name]
     process = DiffusionProcess(schedule, noise(vocab))
-    return DiffusionSystem(vocab, process, pairing or own_pairing, objective, tiny_denoiser(vocab, dim))
+    denoiser = tiny_denoiser(vocab, dim, timeless=name == "cmlm")
+    return DiffusionSystem(vocab, process, pairing or own_pairing, objective, denoiser)
+
+
+def tiny_autoregressive(vocab: Vocab, dim: int = 32, **options: Any) -> AutoregressiveSystem:
+    return AutoregressiveSystem(vocab, CausalDecoder(tiny_network(vocab, dim, **options)))
 
 
 def sampler(name: str = "rdm_absorbing", steps: int = 5, candidates: int = 3) -> Sampler:

@@ -10,10 +10,14 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from rdm.config import check_types
-from rdm.decoding.routing import Ancestral, PosteriorStep, Unconditional
+from rdm.decoding.beam import BeamSearch
+from rdm.decoding.routing import Ancestral, MaskPredict, PosteriorStep, Unconditional
 from rdm.decoding.schedule import Cosine, Linear
 from rdm.diffusion import noise, objective, pairing, reweighting
 from rdm.errors import UserError
+from rdm.models.layers import TimeEmbedding, Timeless
+from rdm.systems.autoregressive import AutoregressiveSystem
+from rdm.systems.base import System
 from rdm.vocab import Vocab
 
 CONF = Path(__file__).parent.parent / "conf"
@@ -39,6 +43,7 @@ SYSTEMS = {
     "rdm_absorbing": (noise.Absorbing, objective.ReweightedCrossEntropy, pairing.Conditioned, Unconditional),
     "rdm_multinomial": (noise.Uniform, objective.ReweightedCrossEntropy, pairing.Conditioned, Unconditional),
     "rdm_mixture": (noise.Mixture, objective.ReweightedCrossEntropy, pairing.Conditioned, Unconditional),
+    "cmlm": (noise.Absorbing, objective.ReweightedCrossEntropy, pairing.UniformMasks, MaskPredict),
 }
 
 
@@ -51,6 +56,8 @@ def test_systems_are_those_of_the_paper(name: str) -> None:
     parts = (system.process.noise, system.objective, system.pairing, decoding.transition)
     assert tuple(type(part) for part in parts) == SYSTEMS[name]
     assert system.process.num_steps == 50
+    assert type(system.denoiser.time) is (Timeless if name == "cmlm" else TimeEmbedding)
+    assert composed.name == name
     system.check(decoding)
 
 
@@ -60,11 +67,46 @@ def test_diffuseq_brings_its_model_and_decoding() -> None:
         composed = config("system=diffuseq", *overrides)
         check_types(composed)
         system, decoding = instantiate(composed.system), instantiate(composed.decoding)
-        assert composed.diffusion.name == "diffuseq"
+        assert composed.name == "diffuseq"
         assert system.process.num_steps == 2000
         assert (decoding.steps, decoding.eta, decoding.clamp, decoding.samples) == (steps, eta, True, 1)
         system.check(decoding)
     assert config("system=diffuseq", "model=diffuseq").model.dim == 768
+
+
+def test_a_system_brings_its_decoding() -> None:
+    """One word on the command line; and a second one still has the last word."""
+    composed = config("system=ar")
+    system, decoding = instantiate(composed.system), instantiate(composed.decoding)
+    assert isinstance(system, AutoregressiveSystem)
+    assert isinstance(decoding, BeamSearch)
+    assert (composed.name, decoding.name, decoding.beam_size) == ("ar", "beam", 5)
+    assert instantiate(config("system=ar", "decoding=greedy").decoding).beam_size == 1
+    assert config("system=cmlm") == config("diffusion=cmlm")
+    assert instantiate(config("system=cmlm", "decoding=rdm").decoding).name == "rdm"
+
+
+def test_cmlm() -> None:
+    """Plain cross-entropy on masks of ordinary tokens; linear decay and five lengths."""
+    composed = config("system=cmlm")
+    system, decoding = instantiate(composed.system), instantiate(composed.decoding)
+    assert isinstance(system.objective.reweighting, reweighting.Constant)
+    assert system.objective.label_smoothing == 0.1
+    assert system.unit == "ordinary"
+    assert isinstance(decoding.schedule, Linear)
+    assert decoding.length_candidates == 5
+
+
+@pytest.mark.parametrize("system", choices("system"))
+@pytest.mark.parametrize("model", choices("model"))
+def test_systems_take_the_models_made_for_them(model: str, system: str) -> None:
+    composed = config(f"system={system}", f"model={model}", "model.dim=24", "model.hidden=8")
+    if model.startswith("diffuseq") == (system == "diffuseq"):
+        check_types(composed)
+        assert isinstance(instantiate(composed.system), System)
+    else:
+        with pytest.raises(UserError, match=r"model: (EncoderDecoder|DiffuSeqDenoiser) is not a"):
+            check_types(composed)
 
 
 def test_defaults_follow_the_diffusion_and_yield_to_the_command_line() -> None:
@@ -97,7 +139,7 @@ def test_every_choice_is_well_formed(group: str) -> None:
             instantiate(composed[group] if group != "schedule" else composed.decoding.schedule)
 
 
-@pytest.mark.parametrize("group", ["noise", "noise_schedule", "pairing"])
+@pytest.mark.parametrize("group", ["noise", "noise_schedule", "pairing", "time"])
 def test_every_part_of_a_diffusion_is_well_formed(group: str) -> None:
     for choice in choices(f"diffusion/{group}"):
         check_types(config(f"diffusion/{group}={choice}"))
@@ -116,7 +158,7 @@ def test_experiments(name: str) -> None:
     composed = config(f"experiment={name}")
     check_types(composed)
     family, system = name.split("/")
-    assert family == "local" or composed.diffusion.name == system
+    assert family == "local" or composed.name == system
     low, high = MILLIONS.get(family, (0, 1))
     assert low <= millions(composed, composed.data.tokenizer.get("size", 300)) <= high
 

@@ -101,6 +101,15 @@ def test_generate_shows_a_trace(run: Path) -> None:
     assert "[" not in numbered[-1]
 
 
+def test_generate_fills_a_template(run: Path) -> None:
+    vocab = json.loads((run / "tokenizer.json").read_text())["model"]["vocab"]
+    first, second = [word for word in vocab if not word.startswith("<")][:2]
+    done = script("generate.py", f"ckpt={run}", f"template={first} _ {second} _", "decoding.steps=2")
+    output = done.stdout.splitlines()[-1].split()
+    assert (output[0], output[2]) == (first, second)
+    assert len(output) <= 4  # an untrained model may fill in a symbol that is no text
+
+
 def test_generate_reads_standard_input(run: Path) -> None:
     """For text with commas, quotes and other characters that mean something to Hydra."""
     done = script("generate.py", f"ckpt={run}", "text=-", "decoding.steps=2", input="it's (a, b) = c\n")
@@ -123,6 +132,13 @@ def test_diffuseq(tmp_path: Path) -> None:
     assert (row["system"], row["strategy"], row["steps"], row["candidates"]) == ("diffuseq", "diffuseq", 3, 2)
     page = (folder / "samples" / "step_0000006.md").read_text()
     assert len([line for line in page.splitlines() if line[:4].strip().isdigit()]) == 5
+
+
+@pytest.mark.parametrize(("system", "decoding"), [("ar", "beam"), ("cmlm", "mask_predict")])
+def test_baselines(system: str, decoding: str, tmp_path: Path) -> None:
+    folder = train(tmp_path / system, f"system={system}")
+    script("evaluate.py", f"ckpt={folder}")
+    assert [(row["system"], row["strategy"]) for row in rows(folder)] == [(system, decoding)]
 
 
 def test_unigram_noise_travels_with_the_checkpoint(tmp_path: Path) -> None:
@@ -160,7 +176,8 @@ def test_a_resumed_run_ends_where_the_unbroken_one_does(run: Path, tmp_path: Pat
     for part in ("state_dict", "current_model_state"):
         for name, value in states[0][part].items():
             assert torch.equal(value, states[1][part][name]), f"{part} {name}"
-    weights = "system.denoiser.tokens.weight"  # saved twice: averaged, to decode with, and as they are, to train on
+    # Saved twice: averaged, to decode with, and as they are, to train on.
+    weights = "system.denoiser.network.tokens.weight"
     assert not torch.equal(states[0]["state_dict"][weights], states[0]["current_model_state"][weights])
 
 
@@ -185,7 +202,7 @@ def test_a_resumed_run_ends_where_the_unbroken_one_does(run: Path, tmp_path: Pat
         ("evaluate.py", ["ckpt={run}", "device=nothing"], "device=nothing cannot be used here"),
         ("train.py", ["seed=-1"], "seed must be 0 or above"),
         ("train.py", ["trainer.precision=bf16-mixed"], "half precision on a CPU"),
-        ("train.py", ["ckpt={run}", "data.corpus.train_size=200"], "was trained with system.denoiser.dim=32, but"),
+        ("train.py", ["ckpt={run}", "data.corpus.train_size=200"], "was trained with system.denoiser.network.dim=32"),
         ("train.py", ["ckpt={run}", "data.corpus.seed=5"], "the tokenizer of {run} is not that of this data"),
         ("train.py", ["data=qqp"], "data.root=data/qqp is where files belong, see data/qqp.card.md"),
         ("train.py", ["data=text_pairs", "data.target=en"], "data.source"),
@@ -193,6 +210,8 @@ def test_a_resumed_run_ends_where_the_unbroken_one_does(run: Path, tmp_path: Pat
         ("train.py", ["data.max_tokens=many"], "data.max_tokens: 'many' is not a whole number"),
         ("train.py", ["data.max_tokens=5"], "more than data.max_tokens=5"),
         ("generate.py", ["ckpt={run}", "text=''"], "source 1 has 0 tokens"),
+        ("generate.py", ["ckpt={run}", "template=."], "template: no blank in '.'; write _ for every token"),
+        ("evaluate.py", ["ckpt={run}", "decoding=beam"], "decoding=beam is not for diffusion over tokens"),
     ],
 )
 def test_mistakes_end_in_one_line(name: str, overrides: list[str], message: str, run: Path, tmp_path: Path) -> None:

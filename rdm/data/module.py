@@ -20,7 +20,7 @@ from rdm.data.cache import digest, file_hash, once
 from rdm.data.corpus import Corpus, Split
 from rdm.data.prepared import Prepared
 from rdm.data.tokenizer import Tokenizer, TokenizerTrainer
-from rdm.errors import require
+from rdm.errors import UserError, require
 from rdm.vocab import Vocab
 
 # What was prepared by other code is prepared again.
@@ -147,6 +147,10 @@ class TextDataModule(pl.LightningDataModule, ABC):
     @abstractmethod
     def sources(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """Rows of ids as the sources ``[B, S]`` of a batch."""
+
+    def template(self, text: str) -> Tensor:
+        """A target with blanks, typed by a user."""
+        raise UserError("template: only targets of tasks with a source can have blanks")
 
     # What follows from it.
 

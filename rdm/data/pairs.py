@@ -1,5 +1,6 @@
 """The LightningDataModules for tasks with a source and a target: translation, question generation, paraphrase."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -71,6 +72,18 @@ class PairsDataModule(TextDataModule):
 
     def sources(self, rows: Sequence[Sequence[int]]) -> Tensor:
         return frame(Ragged.of(rows), self.vocab)
+
+    def template(self, text: str) -> Tensor:
+        """A target with blanks as ids ``[1, N]``: a ``_`` that stands alone is a ``<mask>``, one token to be filled."""
+        row: list[int] = []
+        for number, words in enumerate(re.split(r"(?<!\S)_(?!\S)", text)):
+            # Byte-level pieces know whether a space stands before them.
+            space = " " if number else ""
+            row += [self.vocab.mask] * (number > 0) + self.tokenizer.encode([(space + words.strip()).rstrip()])[0]
+        require(self.vocab.mask in row, f"template: no blank in {text!r}; write _ for every token to be filled")
+        require(self.vocab.unk not in row, f"template: {text!r} has a word that is not in the vocabulary of the model")
+        require(len(row) <= self.max_length, f"template: {len(row)} tokens are too many; up to {self.max_length} fit")
+        return self.sources([row])
 
 
 class TranslationDataModule(PairsDataModule):

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rdm.decoding.base import Decoding
 from rdm.decoding.candidates import best_candidate
 from rdm.decoding.schedule import steps_to_visit
+from rdm.decoding.trace import Trace
 from rdm.diffusion.gaussian import GaussianProcess, nearest, normal
 from rdm.errors import require
 
@@ -41,7 +43,7 @@ def highest_score(tokens: Tensor, scores: Tensor, count: int) -> Tensor:
     return best_candidate(scores, count)
 
 
-class GaussianSampler:
+class GaussianSampler(Decoding):
     """A decoding strategy for points, with no model in it.
 
     Args:
@@ -68,8 +70,13 @@ class GaussianSampler:
         self.name, self.steps, self.eta, self.clamp, self.samples = name, steps, eta, clamp, samples
         self.choose = choose or highest_score
 
+    def __str__(self) -> str:
+        return f"{self.name}, {self.steps} iterations"
+
+    def trace(self) -> Trace:
+        return Trace()
+
     def describe(self) -> dict[str, Any]:
-        """What a result row says of this strategy."""
         return {
             "strategy": self.name,
             "steps": self.steps,

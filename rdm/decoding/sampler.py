@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rdm.decoding.base import Decoding
 from rdm.decoding.candidates import LengthChoice, TopLengths
 from rdm.decoding.proposal import Proposal
 from rdm.decoding.routing import Outcome, State, Transition
 from rdm.decoding.schedule import DecodingSchedule
+from rdm.decoding.trace import Trace
 from rdm.describe import in_words
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
@@ -40,7 +42,7 @@ class Decoded:
     scores: Tensor
 
 
-class Sampler:
+class Sampler(Decoding):
     """A decoding strategy: transition, schedule, proposal and length candidates, with no model in it.
 
     Args:
@@ -75,8 +77,13 @@ class Sampler:
         self.length_candidates = length_candidates
         self.length_choice = length_choice or TopLengths()
 
+    def __str__(self) -> str:
+        return f"{self.name}, {self.steps} iterations"
+
+    def trace(self) -> Trace:
+        return Trace()
+
     def describe(self) -> dict[str, Any]:
-        """What a result row says of this strategy."""
         return {
             "strategy": self.name,
             "steps": self.steps,

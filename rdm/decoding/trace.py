@@ -1,9 +1,10 @@
-"""An observer that keeps what decoding did, iteration by iteration, for people to read."""
+"""Observers that keep what decoding did, iteration by iteration, for people to read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from rdm.vocab import Vocab
@@ -35,16 +36,37 @@ class Before(After, Protocol):
     def free(self) -> Tensor: ...
 
 
+class Recording(Protocol):
+    """An observer that collects one :class:`Frame` an iteration; ``legend`` says how to read them."""
+
+    legend: str
+    frames: list[Frame]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None: ...
+
+
 @dataclass
 class Trace:
-    """Collects one :class:`Frame` an iteration; hand it to a sampler as its observer."""
+    """The recording of a sampler."""
 
     frames: list[Frame] = field(default_factory=list)
+    legend: str = "[brackets] are still noise"
 
     def __call__(self, state: Before, outcome: After) -> None:
         if not self.frames:
             self.frames.append(Frame(0, state.tokens.cpu(), (state.free & ~state.denoised).cpu()))
         self.frames.append(Frame(len(self.frames), outcome.tokens.cpu(), (state.free & ~outcome.denoised).cpu()))
+
+
+@dataclass
+class GrowingText:
+    """The recording of a beam search: the leading text of every source, and in the end the one returned."""
+
+    frames: list[Frame] = field(default_factory=list)
+    legend: str = "the leading text after each token"
+
+    def __call__(self, tokens: Tensor) -> None:
+        self.frames.append(Frame(len(self.frames), tokens.cpu(), torch.zeros(tokens.shape, dtype=torch.bool)))
 
 
 class Pieces(Protocol):
@@ -55,7 +77,7 @@ class Pieces(Protocol):
     def pieces(self, row: Sequence[int]) -> list[str]: ...
 
 
-def lines(trace: Trace, row: int, tokenizer: Pieces) -> list[str]:
+def lines(trace: Recording, row: int, tokenizer: Pieces) -> list[str]:
     """One line an iteration, the first noise included; what is still noise stands in ``[brackets]``."""
     hidden = (tokenizer.vocab.pad, tokenizer.vocab.bos, tokenizer.vocab.eos)
     text = []

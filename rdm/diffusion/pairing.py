@@ -75,3 +75,22 @@ class TwoSteps(Pairing):
     ) -> list[tuple[Tensor, Tensor]]:
         single = Single()
         return single.draw(process, x0, generator) + single.draw(process, x0, generator)
+
+
+class UniformMasks(Pairing):
+    """One copy with exactly ``n ~ Uniform{1..N}`` of its ``N`` learnable tokens noised (CMLM).
+
+    The step is the one at which a linear schedule has noised that share, ``t = ceil(T n / N)``.
+    """
+
+    def draw(
+        self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None
+    ) -> list[tuple[Tensor, Tensor]]:
+        learnable = process.learnable(x0)
+        length = learnable.sum(1)
+        uniform = torch.rand(len(x0), 1 + x0.shape[1], dtype=torch.float64, device=x0.device, generator=generator)
+        count = 1 + (uniform[:, 0] * length).long()
+        rank = uniform[:, 1:].masked_fill(~learnable, 2.0).argsort(1).argsort(1)
+        noised = (rank < count[:, None]) & learnable
+        t = (process.num_steps * count / length.clamp(min=1)).ceil().long()
+        return [(torch.where(noised, process.noise.sample(x0, generator), x0), t)]

@@ -28,7 +28,7 @@ def translate(
     order = sorted(range(len(rows)), key=lambda index: -len(rows[index]))
     outputs, seconds = [""] * len(rows), 0.0
     starts = range(0, len(order), batch_size)
-    for start in track(starts, f"{decoding.name}, {decoding.steps} iterations", disable=not progress):
+    for start in track(starts, str(decoding), disable=not progress):
         indices = order[start : start + batch_size]
         batch = data.sources([rows[i] for i in indices]).to(device)
         began = time.perf_counter()

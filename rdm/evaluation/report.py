@@ -1,6 +1,6 @@
 """Tables and a figure from result rows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -14,15 +14,16 @@ from rich.table import Table
 from rdm.evaluation.results import Row, read
 
 Key = tuple[str, str]  # system, decoding
+Steps = int | None  # iterations; None for as many as there are tokens
 
 # What tells two evaluations apart beside system, strategy and iterations; only seeds are averaged over.
 SETTINGS = (
     "run", "checkpoint_step", "average", "transition", "schedule", "proposal", "lengths", "candidates",
-    "data", "text", "split", "sentences", "metric", "signature",
+    "length_penalty", "data", "text", "split", "sentences", "metric", "signature",
 )  # fmt: skip
 
 
-def by_setting(rows: Sequence[Row]) -> dict[Key, dict[int, list[Row]]]:
+def by_setting(rows: Sequence[Row]) -> dict[Key, dict[Steps, list[Row]]]:
     """Rows by system and decoding, then by number of iterations; of a repeated evaluation the last counts.
 
     A setting in which rows of one strategy differ becomes part of the name of the decoding.
@@ -30,13 +31,23 @@ def by_setting(rows: Sequence[Row]) -> dict[Key, dict[int, list[Row]]]:
     groups: dict[Key, list[Row]] = {}
     for row in rows:
         groups.setdefault((row["system"], row["strategy"]), []).append(row)
-    table: dict[Key, dict[int, dict[int, Row]]] = {}
+    table: dict[Key, dict[Steps, dict[int, Row]]] = {}
     for (system, strategy), group in sorted(groups.items()):
         varied = [name for name in SETTINGS if len({str(row.get(name)) for row in group}) > 1]
         for row in group:
             decoding = ", ".join([strategy, *(f"{name} {row.get(name)}" for name in varied)])
             table.setdefault((system, decoding), {}).setdefault(row["steps"], {})[row["seed"]] = row
     return {key: {steps: list(seeds.values()) for steps, seeds in columns.items()} for key, columns in table.items()}
+
+
+def in_order(steps: Iterable[Steps]) -> list[Steps]:
+    """Few iterations first, as many as tokens last."""
+    return sorted(steps, key=lambda step: (step is None, step))
+
+
+def heading(steps: Steps) -> str:
+    """The iterations in words."""
+    return "token by token" if steps is None else f"{steps} iterations"
 
 
 def spread(values: Sequence[float]) -> str:
@@ -47,12 +58,12 @@ def spread(values: Sequence[float]) -> str:
 def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Header and body of the table BLEU by iterations; a row per system and strategy."""
     settings = by_setting(rows)
-    steps = sorted({step for columns in settings.values() for step in columns})
+    steps = in_order({step for columns in settings.values() for step in columns})
     body = [
         [*key, *(spread([row["value"] for row in columns[step]]) if step in columns else "" for step in steps)]
         for key, columns in settings.items()
     ]
-    return ["system", "decoding", *(f"{step} iterations" for step in steps)], body
+    return ["system", "decoding", *map(heading, steps)], body
 
 
 def caption(rows: Sequence[Row]) -> str:
@@ -66,8 +77,8 @@ def print_table(rows: Sequence[Row]) -> None:
     """The table, on the terminal."""
     header, body = cells(rows)
     table = Table(caption=caption(rows))
-    for name in header:
-        table.add_column(name, justify="right" if name.endswith("iterations") else "left")
+    for number, name in enumerate(header):
+        table.add_column(name, justify="right" if number >= 2 else "left")
     for line in body:
         table.add_row(*line)
     Console().print(table)
@@ -79,16 +90,16 @@ def markdown(rows: Sequence[Row]) -> str:
     lines = [header, ["---"] * len(header), *body]
     text = ["| " + " | ".join(line) + " |" for line in lines]
     speeds = [
-        f"- {system}, {strategy}, {steps} iterations: "
+        f"- {system}, {strategy}, {heading(steps)}: "
         f"{spread([row['sentences_per_second'] for row in group])} sentences/s"
         for (system, strategy), columns in by_setting(rows).items()
-        for steps, group in sorted(columns.items())
+        for steps, group in ((step, columns[step]) for step in in_order(columns))
     ]
     return "\n".join(["# BLEU by iterations", "", *text, "", caption(rows), "", "## Decoding speed", "", *speeds, ""])
 
 
 def figure(rows: Sequence[Row], file: Path) -> None:
-    """BLEU against iterations, a line per system and strategy."""
+    """BLEU against iterations, a line per system and strategy; level where iterations cannot be chosen."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -96,8 +107,12 @@ def figure(rows: Sequence[Row], file: Path) -> None:
 
     canvas, axes = pyplot.subplots(figsize=(6, 4))
     for (system, strategy), columns in by_setting(rows).items():
-        steps = sorted(columns)
-        axes.plot(steps, [mean(row["value"] for row in columns[s]) for s in steps], "o-", label=f"{system}, {strategy}")
+        values = {step: mean(row["value"] for row in group) for step, group in columns.items()}
+        label, steps = f"{system}, {strategy}", sorted(step for step in values if step is not None)
+        if steps:
+            axes.plot(steps, [values[step] for step in steps], "o-", label=label)
+        else:
+            axes.axhline(values[None], linestyle="--", color="gray", label=label)
     axes.set(xlabel="iterations", ylabel="BLEU")
     axes.grid(alpha=0.3)
     axes.legend()

@@ -85,7 +85,7 @@ class DiffuSeqDenoiser(nn.Module):
         x = self.dropout(self.norm(x))
         mask = functional.pad(given.mask, (0, length), value=True)
         for block in self.blocks:
-            x = block(x, mask)
+            x = block(x, mask[:, None])
         return self.down(self.final_norm(x[:, -length:]))
 
     def logits(self, z: Tensor) -> Tensor:

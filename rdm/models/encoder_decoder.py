@@ -1,9 +1,10 @@
-"""The denoiser of the paper: a Transformer whose decoder sees all positions at once.
+"""The Transformer of the paper: what the denoiser and the autoregressive model share.
 
-The encoder reads the source once; everything that does not change between noised copies, iterations and length
-candidates (cross-attention keys and values, length scores) is kept in a :class:`Memory`.
+The encoder reads the source once; everything that does not change between noised copies, iterations, candidates and
+beams (encoder states, cross-attention keys and values) is kept in a :class:`Memory`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -13,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rdm.errors import require
-from rdm.models.layers import Block, Embedding, KeyValue, TimeEmbedding, initialise
-from rdm.models.length import LengthHead
+from rdm.models.layers import Block, Embedding, Extend, KeyValue, initialise, only_these
 from rdm.vocab import Vocab
 
 # Added to the logit of an id that must not be predicted. Its probability is exactly 0, yet nothing becomes infinite,
@@ -24,15 +24,20 @@ BARRED = -3e4
 
 @dataclass(frozen=True)
 class Memory:
-    """What is known of ``B`` sources: keys and values for each decoder layer, where they are real, length scores."""
+    """What is known of ``B`` sources: encoder states, where they are real, keys and values for each decoder layer."""
 
-    key_values: list[KeyValue]
+    states: Tensor  # [B, S, D]
     mask: Tensor  # [B, S] bool
-    length_logits: Tensor  # [B, max_length + 1]
+    key_values: list[KeyValue]
+
+    def select(self, sources: Tensor) -> "Memory":
+        """Only these sources, by index."""
+        key_values = [(key[sources], value[sources]) for key, value in self.key_values]
+        return Memory(self.states[sources], self.mask[sources], key_values)
 
 
 class EncoderDecoder(nn.Module):
-    """Encoder, bidirectional decoder with time embedding, length head, and one embedding for source, target and output.
+    """Encoder, decoder layers, and one embedding for source, target and output.
 
     Args:
         vocab: size and special ids.
@@ -64,6 +69,7 @@ class EncoderDecoder(nn.Module):
         super().__init__()
         require(dim % heads == 0, f"model.dim ({dim}) must be a multiple of model.heads ({heads})")
         self.vocab = vocab
+        self.dim = dim
         self.max_length = max_length
 
         def blocks(count: int, cross: bool) -> nn.ModuleList:
@@ -77,12 +83,11 @@ class EncoderDecoder(nn.Module):
         positions = max_length + 2  # <bos> and <eos>
         self.source_embedding = Embedding(self.tokens, positions, dropout)
         self.target_embedding = Embedding(self.tokens, positions, dropout)
-        self.time_embedding = TimeEmbedding(dim)
         self.encoder, self.encoder_norm = blocks(encoder_layers, cross=False), final_norm()
         self.decoder, self.decoder_norm = blocks(decoder_layers, cross=True), final_norm()
-        self.length = LengthHead(dim, max_length + 1)
         self.register_buffer("output_bias", torch.zeros(vocab.size))
-        self.apply(partial(initialise, std=init_std))
+        self.initialise = partial(initialise, std=init_std)  # parts built around this network start alike
+        self.apply(self.initialise)
 
     def restrict(self, predictable: Tensor) -> None:
         """Never predict the ids that are false in ``predictable [V]``."""
@@ -93,29 +98,28 @@ class EncoderDecoder(nn.Module):
         mask = source != self.vocab.pad
         x = self.source_embedding(source)
         for block in self.encoder:
-            x = block(x, mask)
+            x = block(x, mask[:, None])
         x = self.encoder_norm(x)
-        return Memory(
-            key_values=[cast(Block, block).remember(x) for block in self.decoder],
-            mask=mask,
-            length_logits=self.length(x, mask),
-        )
+        return Memory(x, mask, [cast(Block, block).remember(x) for block in self.decoder])
 
-    def forward(self, x_t: Tensor, t: Tensor, memory: Memory, positions: Tensor | None = None) -> Tensor:
-        """Logits of the clean text.
+    def decode(self, x: Tensor, mask: Tensor, memory: Memory, extend: Sequence[Extend] | None = None) -> Tensor:
+        """The decoder layers.
 
         Args:
-            x_t: ``[R, N]`` noised tokens; ``R`` is a multiple of the ``B`` sources, copies of one source together.
-            t: ``[R]`` steps, 1..T.
-            positions: ``[R, N]`` bool, the ``P`` positions to project to the vocabulary; None means all.
+            x: ``[R, N, D]`` embedded targets; ``R`` is a multiple of the ``B`` sources, rows of one source together.
+            mask: ``[R, N, L]`` (or broadcast to it): what each position sees.
+            extend: for each layer, how to come from the keys and values of ``x`` to all ``L`` there are to see.
 
         Returns:
-            ``[P, V]`` in row-major order of the positions, or ``[R, N, V]``.
+            ``[R, N, D]``, for :meth:`project`.
         """
-        mask = x_t != self.vocab.pad
-        x = self.target_embedding(x_t) + self.time_embedding(t)[:, None]
-        for block, key_value in zip(self.decoder, memory.key_values, strict=True):
-            x = block(x, mask, key_value, memory.mask)
+        layers = zip(self.decoder, memory.key_values, extend or [only_these] * len(self.decoder), strict=True)
+        for block, key_value, seen in layers:
+            x = block(x, mask, key_value, memory.mask[:, None], seen)
+        return x
+
+    def project(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Logits ``[P, V]`` at the ``P`` ``positions [R, N]`` (bool) of ``x [R, N, D]``, or all: ``[R, N, V]``."""
         if positions is not None:
             x = x[positions]
         return functional.linear(self.decoder_norm(x), self.tokens.weight, self.output_bias)

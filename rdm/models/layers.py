@@ -10,6 +10,14 @@ from torch.nn import functional
 KeyValue = tuple[Tensor, Tensor]
 """Keys and values, each ``[B, H, S, D / H]``."""
 
+Extend = Callable[[KeyValue], KeyValue]
+"""What self-attention looks at, given the keys and values of its own input."""
+
+
+def only_these(key_value: KeyValue) -> KeyValue:
+    """Self-attention that sees its input and nothing before it."""
+    return key_value
+
 
 class Attention(nn.Module):
     """Multi-head attention whose keys and values can be computed once and used many times."""
@@ -31,16 +39,17 @@ class Attention(nn.Module):
         return self._split(key), self._split(value)
 
     def forward(self, x: Tensor, memory: KeyValue, mask: Tensor) -> Tensor:
-        """Attend from ``x [R, N, D]`` to ``B`` memories; ``mask [B, S]`` is true where there is something to see.
+        """Attend from ``x [R, N, D]`` to ``B`` memories, where ``mask`` (``[B, N, S]`` or broadcast to it) is true.
 
         ``R`` may be a multiple of ``B``: the rows of one memory stand next to each other (noised copies, length
-        candidates) and share its keys and values, because queries do not look at each other.
+        candidates, beams) and share its keys and values, because queries do not look at each other. The mask must
+        then be one for all queries, ``[B, 1, S]``.
         """
         rows, length, _ = x.shape
-        groups = len(mask)
+        groups = len(memory[0])
         query = self._split(self.query(x).reshape(groups, -1, x.shape[-1]))
         mixed = functional.scaled_dot_product_attention(
-            query, *memory, attn_mask=mask[:, None, None, :], dropout_p=self.dropout if self.training else 0.0
+            query, *memory, attn_mask=mask[:, None], dropout_p=self.dropout if self.training else 0.0
         )
         return self.out(mixed.transpose(1, 2).reshape(rows, length, -1))
 
@@ -95,9 +104,14 @@ class Block(nn.Module):
         return self.cross_attention.project(memory)
 
     def forward(
-        self, x: Tensor, mask: Tensor, memory: KeyValue | None = None, memory_mask: Tensor | None = None
+        self,
+        x: Tensor,
+        mask: Tensor,
+        memory: KeyValue | None = None,
+        memory_mask: Tensor | None = None,
+        extend: Extend = only_these,
     ) -> Tensor:
-        x = self.around_self(x, lambda y: self.self_attention(y, self.self_attention.project(y), mask))
+        x = self.around_self(x, lambda y: self.self_attention(y, extend(self.self_attention.project(y)), mask))
         if memory is not None and memory_mask is not None:
             x = self.around_cross(x, lambda y: self.cross_attention(y, memory, memory_mask))
         return self.around_feed_forward(x, self.feed_forward)
@@ -115,13 +129,14 @@ class Embedding(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.scale = math.sqrt(dim)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Tokens ``[R, N]`` to vectors ``[R, N, D]``.
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        """Tokens ``[R, N]`` at positions ``start, start + 1, ...`` to vectors ``[R, N, D]``.
 
         The projection of the concatenation is a sum of two projections, so positions are projected once, not a row.
         """
         token_weight, position_weight = (self.project.weight * self.scale).chunk(2, 1)
-        positions = functional.linear(self.positions.weight[: x.shape[1]], position_weight, self.project.bias)
+        places = self.positions.weight[start : start + x.shape[1]]
+        positions = functional.linear(places, position_weight, self.project.bias)
         return self.dropout(functional.linear(self.tokens(x), token_weight) + positions)
 
 
@@ -141,6 +156,14 @@ class TimeEmbedding(nn.Module):
         """Steps ``[R]`` to vectors ``[R, D]``."""
         angles = t[:, None] * self.frequencies
         return self.mlp(torch.cat([angles.sin(), angles.cos()], -1))
+
+
+class Timeless(nn.Module):
+    """For a denoiser that is not told the step."""
+
+    def forward(self, t: Tensor) -> Tensor:
+        """Zeros ``[R, 1]``."""
+        return torch.zeros(len(t), 1, device=t.device)
 
 
 def initialise(module: nn.Module, std: float) -> None:

@@ -44,8 +44,12 @@ class System(nn.Module, ABC):
         decoding: Any,
         generator: torch.Generator | None = None,
         observer: Callable[..., None] | None = None,
+        template: Tensor | None = None,
     ) -> Hypotheses:
-        """Outputs for sources ``[B, S]`` (see :class:`~rdm.data.batching.Batch`); a given prefix is not repeated."""
+        """Outputs for sources ``[B, S]`` (see :class:`~rdm.data.batching.Batch`); a given prefix is not repeated.
+
+        With a ``template [B, N]`` only its ``<mask>`` symbols are filled, and everything else stays as it is.
+        """
 
     def check(self, decoding: Any) -> None:
         """Raise a :class:`~rdm.errors.UserError` if this system cannot be decoded that way."""

@@ -5,9 +5,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from rdm.data.batching import Batch
+from rdm.decoding.base import Decoding
 from rdm.decoding.gaussian import GaussianSampler, Observer
 from rdm.diffusion.gaussian import GaussianProcess
-from rdm.errors import require
+from rdm.errors import UserError, require
 from rdm.models.diffuseq import DiffuSeqDenoiser
 from rdm.systems.base import Hypotheses, System, Term
 from rdm.vocab import Vocab
@@ -22,7 +23,6 @@ class DiffuSeqSystem(System):
 
     def __init__(self, vocab: Vocab, process: GaussianProcess, denoiser: DiffuSeqDenoiser) -> None:
         super().__init__()
-        require(isinstance(denoiser, DiffuSeqDenoiser), "system=diffuseq needs model=diffuseq or model=diffuseq_tiny")
         self.vocab = vocab
         self.process = process
         self.denoiser = denoiser
@@ -67,7 +67,9 @@ class DiffuSeqSystem(System):
         decoding: GaussianSampler,
         generator: torch.Generator | None = None,
         observer: Observer | None = None,
+        template: Tensor | None = None,
     ) -> Hypotheses:
+        require(template is None, "template: DiffuSeq writes a sentence of any length and cannot fill blanks")
         given = self.denoiser.read(source.repeat_interleave(decoding.samples, 0))
         embeddings = self.denoiser.tokens.weight
         shape = (len(given.states), self.denoiser.width, embeddings.shape[1])
@@ -87,9 +89,9 @@ class DiffuSeqSystem(System):
         ends = words == self.vocab.eos
         return ends.long().cumsum(1) - ends.long() == 0
 
-    def check(self, decoding: GaussianSampler) -> None:
-        known = isinstance(decoding, GaussianSampler)
-        require(known, f"system=diffuseq needs decoding=diffuseq or decoding=diffuseq_ddim, not {decoding.name}")
+    def check(self, decoding: Decoding) -> None:
+        if not isinstance(decoding, GaussianSampler):
+            raise UserError(f"system=diffuseq needs decoding=diffuseq or decoding=diffuseq_ddim, not {decoding.name}")
         steps, trained = decoding.steps, self.process.num_steps
         require(
             steps <= trained,

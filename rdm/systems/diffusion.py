@@ -7,13 +7,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from rdm.data.batching import Batch
+from rdm.decoding.base import Decoding
 from rdm.decoding.candidates import best_candidate
 from rdm.decoding.sampler import Canvas, Observer, Sampler
 from rdm.diffusion.objective import Objective
 from rdm.diffusion.pairing import Pairing
 from rdm.diffusion.process import DiffusionProcess
-from rdm.errors import require
-from rdm.models.encoder_decoder import EncoderDecoder, Memory
+from rdm.errors import UserError, require
+from rdm.models.denoiser import Denoiser
+from rdm.models.encoder_decoder import Memory
 from rdm.systems.base import Hypotheses, System, Term
 from rdm.vocab import Vocab
 
@@ -31,7 +33,7 @@ class DiffusionSystem(System):
         process: DiffusionProcess,
         pairing: Pairing,
         objective: Objective,
-        denoiser: EncoderDecoder,
+        denoiser: Denoiser,
         length_factor: float = 0.1,
     ) -> None:
         super().__init__()
@@ -55,7 +57,7 @@ class DiffusionSystem(System):
             Term("diffusion", self.objective(logits, corruption, self.process) / copies, self.unit),
             Term(
                 "length",
-                functional.cross_entropy(memory.length_logits.float(), lengths, reduction="sum"),
+                functional.cross_entropy(self.denoiser.length_logits(memory).float(), lengths, reduction="sum"),
                 "sentences",
                 self.length_factor,
             ),
@@ -68,12 +70,16 @@ class DiffusionSystem(System):
         decoding: Sampler,
         generator: torch.Generator | None = None,
         observer: Observer | None = None,
+        template: Tensor | None = None,
     ) -> Hypotheses:
         memory = self.denoiser.encode(source)
-        count = decoding.length_candidates
-        lengths = decoding.length_choice(memory.length_logits, count)
-        decoded = decoding.run(self.process, self._denoise(memory), self.canvas(lengths.flatten()), generator, observer)
-        best = best_candidate(decoded.scores, count)
+        if template is None:
+            lengths = decoding.length_choice(self.denoiser.length_logits(memory), decoding.length_candidates)
+            canvas = self.canvas(lengths.flatten())
+        else:
+            canvas = Canvas(template, pinned=template != self.vocab.mask)
+        decoded = decoding.run(self.process, self._denoise(memory), canvas, generator, observer)
+        best = best_candidate(decoded.scores, len(canvas.tokens) // len(source))
         return Hypotheses(decoded.tokens[best], decoded.scores[best], rows=best)
 
     def _denoise(self, memory: Memory) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
@@ -88,9 +94,9 @@ class DiffusionSystem(System):
         tokens[:, 0] = self.vocab.bos
         return Canvas(tokens, pinned=(columns == 0) | (columns >= end))
 
-    def check(self, decoding: Sampler) -> None:
-        known = isinstance(decoding, Sampler)
-        require(known, f"decoding={decoding.name} is not for system=diffusion; decoding=rdm, for example, is")
+    def check(self, decoding: Decoding) -> None:
+        if not isinstance(decoding, Sampler):
+            raise UserError(f"decoding={decoding.name} is not for diffusion over tokens; try decoding=rdm")
         steps, trained = decoding.steps, self.process.num_steps
         require(steps <= trained, f"decoding.steps={steps} is more than the diffusion.num_steps={trained} trained with")
         longest, candidates = self.denoiser.max_length, decoding.length_candidates

@@ -10,7 +10,7 @@ import torch
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 
 from rdm.data.module import TextDataModule
-from rdm.decoding.trace import Trace, lines
+from rdm.decoding.trace import lines
 from rdm.errors import require
 from rdm.evaluation.decode import translate
 from rdm.evaluation.metrics import sacre_bleu
@@ -64,7 +64,7 @@ class SampleAtValidation(pl.Callback):
         outputs, _ = translate(
             module.system, self.decoding, data, asked.rows, data.loading.eval_sentences, self.seed, progress=False
         )
-        trace, generator = Trace(), torch.Generator(module.device).manual_seed(self.seed)
+        trace, generator = self.decoding.trace(), torch.Generator(module.device).manual_seed(self.seed)
         first = data.sources(asked.rows[:1]).to(module.device)
         row = int(module.system.generate(first, self.decoding, generator, trace).rows[0])
         samples = Samples(

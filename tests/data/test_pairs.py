@@ -92,3 +92,39 @@ def test_overlong_lines() -> None:
     assert max(map(len, asked.rows)) == 10
     with pytest.raises(UserError, match="no pair of the train split"):
         toy_data(train=64, max_length=1).examples("train")
+
+
+def test_template() -> None:
+    """A ``_`` that stands alone is a blank of one token; everything else is text."""
+    data = toy_data()
+    first, second = data.corpus.read("train")[1][0].split()[:2]
+    a, b = data.tokenizer.encode([f"{first} {second}"])[0]
+    mask, bos, eos = data.vocab.mask, data.vocab.bos, data.vocab.eos
+    assert data.template(f"{first} _ _ {second}").tolist() == [[bos, a, mask, mask, b, eos]]
+    assert data.template(f"_  {second} _").tolist() == [[bos, mask, b, mask, eos]]
+
+
+def test_template_of_byte_pairs() -> None:
+    """A word after a blank is what it is in running text: with its space."""
+    data = toy_data()
+    data._tokenizer = tokenizer = BytePairs(300)(["the cat sat on the mat_s"] * 20)
+    the, sat_on, mats = tokenizer.encode(["the", " sat on", " mat_s"])
+    mask, bos, eos = data.vocab.mask, data.vocab.bos, data.vocab.eos
+    assert data.template("the _ sat on _ mat_s").tolist() == [[bos, *the, mask, *sat_on, mask, *mats, eos]]
+    assert [*the, *sat_on] != tokenizer.encode(["thesat on"])[0]
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{word} {word}", "template: no blank in"),
+        ("", "template: no blank in"),
+        ("a_b", "template: no blank in"),
+        ("_ nosuchword", "template: '_ nosuchword' has a word that is not in the vocabulary"),
+        ("_ " * 32, "template: 32 tokens are too many; up to 31 fit"),
+    ],
+)
+def test_wrong_templates(template: str, message: str) -> None:
+    data = toy_data()
+    with pytest.raises(UserError, match=message):
+        data.template(template.format(word=data.corpus.read("train")[1][0].split()[0]))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rdm.diffusion.noise import Absorbing
-from rdm.diffusion.pairing import Conditioned, Pairing, SameStep, Single, TwoSteps
+from rdm.diffusion.pairing import Conditioned, Pairing, SameStep, Single, TwoSteps, UniformMasks
 from rdm.diffusion.process import Corruption, DiffusionProcess
 from rdm.diffusion.schedule import Linear
 from tests.diffusion.exact import (
@@ -160,6 +160,32 @@ def test_rows_are_sentence_by_sentence(kind: type[Pairing]) -> None:
     assert not (kept & corruption.learnable)[corruption.t == STEPS].any()
     share = torch.stack([kept[corruption.learnable & (corruption.t == t)[:, None]].double().mean() for t in (1, 2, 3)])
     assert share.tolist() == pytest.approx([0.75, 0.5, 0.25], abs=0.08)
+
+
+def test_number_of_masks_is_uniform() -> None:
+    """``n ~ Uniform{1..N}`` ordinary tokens are masked, every place as often as any other; specials never."""
+    vocab, longest, steps = SENTENCE_VOCAB, 6, 12
+    process = DiffusionProcess(Linear(steps), Absorbing(vocab, noise_specials=False))
+    lengths = torch.arange(SENTENCES) % longest + 1
+    columns = torch.arange(longest + 2)
+    x0 = torch.where(columns <= lengths[:, None], 5 + columns % 4, vocab.pad)
+    x0[:, 0], x0[torch.arange(SENTENCES), lengths + 1] = vocab.bos, vocab.eos
+    corruption = UniformMasks()(process, x0, seeded())
+    masked = corruption.x_t == vocab.mask
+    assert torch.equal(corruption.noisy, masked)
+    assert not (masked & ~vocab.is_ordinary(x0)).any()
+    numbers, share = masked.sum(1), steps / lengths
+    assert torch.equal(corruption.t, (numbers * share).ceil().long())
+    counts, probs = [], []
+    for length in range(1, longest + 1):
+        row = (lengths == length).nonzero().squeeze(1)
+        counts.append(count(numbers[row][None] - 1, longest))
+        probs.append([[1 / length] * length + [0] * (longest - length)])
+        for number in range(1, length):  # given the number, each place is masked with probability n / N
+            places = masked[row][numbers[row] == number][:, 1 : length + 1].long()
+            counts.append(np.pad(count(places.T, 2), ((0, 0), (0, longest - 2))))
+            probs.append([[1 - number / length, number / length] + [0] * (longest - 2)] * length)
+    assert_drawn_from(np.concatenate(counts), np.concatenate(probs))
 
 
 @pytest.mark.parametrize("kind", COPIES)

@@ -11,7 +11,7 @@ from rdm.evaluation.report import cells, markdown, write_report
 from rdm.evaluation.results import append, read
 
 
-def row(strategy: str, steps: int, value: float, seed: int = 1, **more: object) -> dict[str, object]:
+def row(strategy: str, steps: int | None, value: float, seed: int = 1, **more: object) -> dict[str, object]:
     return {
         "run": "outputs/a",
         "system": "rdm_absorbing",
@@ -46,6 +46,21 @@ def test_table_has_a_column_per_number_of_iterations() -> None:
     header, body = cells(rows)
     assert header == ["system", "decoding", "2 iterations", "10 iterations"]
     assert body == [["rdm_absorbing", "rdm", "10.00", "20.00"], ["rdm_absorbing", "vanilla", "5.00", ""]]
+
+
+def test_rows_without_iterations_have_the_last_column(tmp_path: Path) -> None:
+    """An autoregressive model takes as many iterations as there are tokens."""
+    rows = [row("rdm", 10, 20), row("beam", None, 30, system="ar", length_penalty=1.0)]
+    header, body = cells(rows)
+    assert header == ["system", "decoding", "10 iterations", "token by token"]
+    assert body == [["ar", "beam", "", "30.00"], ["rdm_absorbing", "rdm", "20.00", ""]]
+    assert "- ar, beam, token by token: 5.00 sentences/s" in markdown(rows)
+    assert all(file.is_file() for file in write_report(rows, tmp_path))
+    more = [*rows, row("beam", None, 31, system="ar", length_penalty=0.6)]
+    assert cells(more)[1][:2] == [
+        ["ar", "beam, length_penalty 1.0", "", "30.00"],
+        ["ar", "beam, length_penalty 0.6", "", "31.00"],
+    ]
 
 
 def test_seeds_are_averaged_and_repeats_replaced() -> None:

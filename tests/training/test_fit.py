@@ -1,5 +1,7 @@
 """The training loop: it overfits, it repeats to the bit, and what is decoded are the averaged weights."""
 
+from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -9,12 +11,16 @@ import pytorch_lightning as pl
 import torch
 
 from rdm.data.pairs import PairsDataModule
+from rdm.decoding.base import Decoding
+from rdm.decoding.beam import BeamSearch
 from rdm.evaluation.metrics import sacre_bleu
+from rdm.systems.base import System
 from rdm.training.ema import EMA, warmed_up_decay
 from rdm.training.module import TrainingModule, combine, noise_seed
 from rdm.training.optim import Cosine, InverseSqrt, Optimization
 from rdm.training.sampling import SampleAtValidation
-from tests.builders import RECIPES, batch_of, sampler, tiny_system, toy_data
+from rdm.vocab import Vocab
+from tests.builders import RECIPES, batch_of, sampler, tiny_autoregressive, tiny_system, toy_data
 
 
 def fit(data: PairsDataModule, steps: int, callbacks: list[pl.Callback], **options: Any) -> TrainingModule:
@@ -34,13 +40,20 @@ def fit(data: PairsDataModule, steps: int, callbacks: list[pl.Callback], **optio
     return module
 
 
-@pytest.mark.parametrize("name", RECIPES)
+SYSTEMS: dict[str, tuple[Callable[[Vocab], System], Decoding]] = {
+    **{name: (partial(tiny_system, name=name, dim=64), sampler(name)) for name in RECIPES},
+    "ar": (partial(tiny_autoregressive, dim=64), BeamSearch("beam", beam_size=3)),
+}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
 def test_overfits_32_pairs(name: str) -> None:
     """Every system learns 32 pairs by heart and decodes them with its own strategy."""
     data = toy_data(train=32)
     batch = batch_of(data, list(range(32)))
+    build, decoding = SYSTEMS[name]
     torch.manual_seed(1)
-    system = tiny_system(data.vocab, name, dim=64)
+    system = build(data.vocab)
     optimizer, schedule = Optimization(Cosine(warmup_steps=20), lr=4e-3, weight_decay=0.0).build(
         system.parameters(), 400
     )
@@ -54,7 +67,7 @@ def test_overfits_32_pairs(name: str) -> None:
     system.eval()
     targets = data.corpus.read("train")[1]
     order = batch.ids.tolist()
-    rows = system.generate(batch.source, sampler(name), torch.Generator().manual_seed(0)).tokens
+    rows = system.generate(batch.source, decoding, torch.Generator().manual_seed(0)).tokens
     outputs = data.tokenizer.decode(rows.tolist())
     assert sacre_bleu(outputs, [[targets[i] for i in order]]).value > 90, outputs[:3]
 
@@ -86,7 +99,7 @@ class WeightsSeen(pl.Callback):
         self.raw: list[torch.Tensor] = []
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, *_: Any) -> None:
-        self.raw.append(pl_module.system.denoiser.tokens.weight.detach().clone())
+        self.raw.append(pl_module.system.denoiser.network.tokens.weight.detach().clone())
 
 
 @pytest.mark.parametrize("ema_first", [True, False])
@@ -97,7 +110,7 @@ def test_decodes_averaged_weights(ema_first: bool, monkeypatch: pytest.MonkeyPat
     sampling = SampleAtValidation(sampler(), sentences=2)
     monkeypatch.setattr(
         "rdm.systems.diffusion.DiffusionSystem.generate",
-        lambda self, *_, **__: seen.append(self.denoiser.tokens.weight.detach().clone()) or 1 / 0,
+        lambda self, *_, **__: seen.append(self.denoiser.network.tokens.weight.detach().clone()) or 1 / 0,
     )
     callbacks = [EMA(decay), sampling] if ema_first else [sampling, EMA(decay)]
     with pytest.raises(ZeroDivisionError):

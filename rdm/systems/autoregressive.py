@@ -1,0 +1,62 @@
+"""The autoregressive baseline: the same Transformer, trained to predict the next token, decoded by beam search."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from rdm.data.batching import Batch
+from rdm.decoding.base import Decoding
+from rdm.decoding.beam import BeamSearch
+from rdm.diffusion.objective import smoothed_cross_entropy
+from rdm.errors import require
+from rdm.models.causal import CausalDecoder, Continuation
+from rdm.systems.base import Hypotheses, System, Term
+from rdm.vocab import Vocab
+
+
+class AutoregressiveSystem(System):
+    """Cross-entropy of every token given the source and the tokens before it.
+
+    Args:
+        label_smoothing: spread over all ids that can follow: everything but ``<pad>``, ``<mask>`` and ``<bos>``.
+    """
+
+    predictable: Tensor
+
+    def __init__(self, vocab: Vocab, decoder: CausalDecoder, label_smoothing: float = 0.1) -> None:
+        super().__init__()
+        require(0 <= label_smoothing < 1, f"label_smoothing must lie in [0, 1), got {label_smoothing}")
+        self.vocab = vocab
+        self.decoder = decoder
+        self.label_smoothing = label_smoothing
+        self.register_buffer("predictable", vocab.select(without=(vocab.pad, vocab.mask, vocab.bos)))
+        decoder.restrict(self.predictable)
+
+    def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
+        before, target = batch.target[:, :-1], batch.target[:, 1:]
+        real = target != self.vocab.pad
+        logits = self.decoder(before, self.decoder.encode(batch.source), real)
+        loss = smoothed_cross_entropy(logits, target[real], self.predictable, self.label_smoothing)
+        return [Term("cross_entropy", loss.sum(), "tokens")]
+
+    @torch.inference_mode()
+    def generate(
+        self,
+        source: Tensor,
+        decoding: BeamSearch,
+        generator: torch.Generator | None = None,
+        observer: Callable[[Tensor], None] | None = None,
+        template: Tensor | None = None,
+    ) -> Hypotheses:
+        require(template is None, "template: a model that writes from left to right cannot fill blanks")
+        write = Continuation(self.decoder, self.decoder.encode(source))
+        first = torch.full_like(source[:, 0], self.vocab.bos)
+        best = decoding.run(write, first, self.decoder.max_length, self.vocab, observer)
+        return Hypotheses(best.tokens, best.scores, rows=torch.arange(len(source)))
+
+    def check(self, decoding: Decoding) -> None:
+        require(
+            isinstance(decoding, BeamSearch),
+            f"decoding={decoding.name}: an autoregressive model is decoded by decoding=beam or decoding=greedy",
+        )

@@ -1,0 +1,165 @@
+"""Beam search against enumeration, against a plain reference, and what it computes at all."""
+
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+
+from rdm.decoding.beam import BeamSearch, Best
+from rdm.decoding.trace import GrowingText
+from rdm.errors import UserError
+from rdm.vocab import Vocab
+from tests.decoding.helpers import seeded
+
+VOCAB = Vocab(size=7)
+EOS, BOS, PAD = VOCAB.eos, VOCAB.bos, VOCAB.pad
+LONGEST, SOURCES = 3, 6
+
+
+class Table:
+    """A model whose next token depends on the source and the whole text so far: logits ``[B, V ** LONGEST, V]``."""
+
+    def __init__(self, seed: int = 0, sharpness: float = 1.5, brevity: float = 0.0) -> None:
+        size = VOCAB.size
+        self.logits = sharpness * torch.randn(SOURCES, size**LONGEST, size, generator=seeded(seed))
+        self.logits[:, :, EOS] += brevity
+
+    def log_prob(self, source: int, text: tuple[int, ...]) -> float:
+        """Of a whole text without ``<bos>``, one token after the other."""
+        total = 0.0
+        for length, token in enumerate(text):
+            total += float(self.logits[source, code(text[:length])].log_softmax(-1)[token])
+        return total
+
+
+def code(text: tuple[int, ...]) -> int:
+    return sum((1 + token) * (VOCAB.size + 1) ** place for place, token in enumerate(text)) % VOCAB.size**LONGEST
+
+
+class Writer:
+    """The texts of a :class:`Table` being written; keeps how many rows it was asked for."""
+
+    def __init__(self, table: Table, sources: list[int]) -> None:
+        self.table, self.sources = table, torch.tensor(sources)
+        self.texts: list[tuple[int, ...]] = [()] * len(sources)
+        self.rows: list[int] = []
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        self.rows.append(len(tokens))
+        first = not self.rows[1:]
+        self.texts = [
+            text if first else (*text, token) for text, token in zip(self.texts, tokens.tolist(), strict=True)
+        ]
+        beams = len(tokens) // len(self.sources)
+        owners = self.sources.repeat_interleave(beams).tolist()
+        return torch.stack(
+            [self.table.logits[owner, code(text)] for owner, text in zip(owners, self.texts, strict=True)]
+        )
+
+    def select(self, sources: Tensor, rows: Tensor) -> None:
+        self.sources, self.texts = self.sources[sources], [self.texts[row] for row in rows.tolist()]
+
+
+def search(table: Table, beam_size: int, penalty: float = 1.0, sources: list[int] | None = None) -> Best:
+    sources = list(range(SOURCES)) if sources is None else sources
+    first = torch.full((len(sources),), BOS)
+    return BeamSearch("beam", beam_size, penalty).run(Writer(table, sources), first, LONGEST, VOCAB)
+
+
+def row(text: tuple[int, ...]) -> list[int]:
+    return [BOS, *text] + [PAD] * (LONGEST + 1 - len(text))
+
+
+def exhaustive(table: Table, source: int, penalty: float) -> tuple[float, tuple[int, ...]]:
+    """The best of all texts of up to three tokens and ``<eos>``."""
+    others = [token for token in range(VOCAB.size) if token != EOS]
+    texts = [(*text, EOS) for length in range(LONGEST + 1) for text in product(others, repeat=length)]
+    return max((table.log_prob(source, text) / len(text) ** penalty, text) for text in texts)
+
+
+def reference(table: Table, source: int, beam_size: int, penalty: float) -> tuple[float, tuple[int, ...]]:
+    """Beam search for one source with lists."""
+    live, finished = [(0.0, ())], []
+    for length in range(1, LONGEST + 2):
+        tokens = range(VOCAB.size) if length <= LONGEST else [EOS]
+        options = [(table.log_prob(source, (*text, token)), (*text, token)) for _, text in live for token in tokens]
+        options.sort(reverse=True)
+        finished += [(score / length**penalty, text) for score, text in options[:beam_size] if text[-1] == EOS]
+        if len(finished) >= beam_size:
+            break
+        live = [option for option in options if option[1][-1] != EOS][:beam_size]
+    return max(finished)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 2.0])
+def test_wide_beam_is_exhaustive_search(penalty: float) -> None:
+    """With room for every prefix nothing is missed; with a narrow beam something is."""
+    table = Table()
+    wide, narrow = search(table, 6**LONGEST + 50, penalty), search(table, 1, penalty)
+    expected = [exhaustive(table, source, penalty) for source in range(SOURCES)]
+    assert wide.tokens.tolist() == [row(text) for _, text in expected]
+    torch.testing.assert_close(wide.scores, torch.tensor([score for score, _ in expected]))
+    assert narrow.tokens.tolist() != wide.tokens.tolist()
+    assert len({len(text) for _, text in expected}) > 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("penalty", [0.0, 1.0])
+@pytest.mark.parametrize("beam_size", [1, 2, 3, 5])
+def test_as_the_reference_does(beam_size: int, penalty: float, seed: int) -> None:
+    """Also with sources that are done at different times, in one batch."""
+    table = Table(seed, sharpness=3.0, brevity=2.0)
+    found = search(table, beam_size, penalty)
+    expected = [reference(table, source, beam_size, penalty) for source in range(SOURCES)]
+    assert found.tokens.tolist() == [row(text) for _, text in expected]
+    torch.testing.assert_close(found.scores, torch.tensor([score for score, _ in expected]))
+
+
+def test_beam_of_one_is_greedy() -> None:
+    table = Table(3)
+    for source, found in enumerate(search(table, 1).tokens.tolist()):
+        text: tuple[int, ...] = ()
+        while EOS not in text:
+            text += (int(table.logits[source, code(text)].argmax()) if len(text) < LONGEST else EOS,)
+        assert found == row(text)
+
+
+def test_penalty_prefers_longer_texts() -> None:
+    lengths = [(search(Table(), 300, penalty).tokens != PAD).sum() for penalty in (0.0, 1.0, 3.0)]
+    assert lengths[0] < lengths[1] < lengths[2]
+
+
+def test_sources_leave_when_they_are_done() -> None:
+    """The model is asked for one row a source at first, then for the beam of each source that is not done."""
+    table = Table(1, sharpness=3.0, brevity=2.0)
+    writer = Writer(table, list(range(SOURCES)))
+    BeamSearch("beam", 2).run(writer, torch.full((SOURCES,), BOS), LONGEST, VOCAB)
+    alone = []
+    for source in range(SOURCES):
+        single = Writer(table, [source])
+        BeamSearch("beam", 2).run(single, torch.tensor([BOS]), LONGEST, VOCAB)
+        alone.append(single.rows)
+    calls = max(map(len, alone))
+    assert writer.rows == [sum(rows[call] for rows in alone if call < len(rows)) for call in range(calls)]
+    assert {len(rows) for rows in alone} != {calls}
+    assert writer.rows[0] == SOURCES
+
+
+def test_trace_shows_the_leading_text() -> None:
+    """It begins with nothing, grows by a token, and ends with what is returned."""
+    table, trace = Table(1, sharpness=3.0), GrowingText()
+    found = BeamSearch("beam", 2).run(Writer(table, [0, 1, 2]), torch.full((3,), BOS), LONGEST, VOCAB, trace)
+    first, second = trace.frames[0].tokens, trace.frames[1].tokens
+    assert first.tolist() == [row(())] * 3
+    firsts = table.logits[:3, code(())].clone()
+    firsts[:, EOS] = float("-inf")
+    assert second[:, 1].tolist() == firsts.argmax(-1).tolist()
+    assert torch.equal(trace.frames[-1].tokens, found.tokens)
+    assert [frame.iteration for frame in trace.frames] == list(range(len(trace.frames)))
+    assert not any(frame.noisy.any() for frame in trace.frames)
+
+
+def test_wrong_beam() -> None:
+    with pytest.raises(UserError, match="beam_size must be at least 1"):
+        BeamSearch("beam", 0)

@@ -1,0 +1,67 @@
+"""The autoregressive model: it sees only what stands before, and a cache changes nothing."""
+
+import pytest
+import torch
+
+from rdm.models.causal import Cache, CausalDecoder, Continuation
+from rdm.vocab import Vocab
+from tests.builders import tiny_network
+
+VOCAB = Vocab(size=40)
+
+
+@pytest.fixture(params=[True, False], ids=["pre-norm", "post-norm"])
+def decoder(request: pytest.FixtureRequest) -> CausalDecoder:
+    torch.manual_seed(0)
+    return CausalDecoder(tiny_network(VOCAB, pre_norm=request.param)).eval()
+
+
+def tokens(rows: int, length: int) -> torch.Tensor:
+    return torch.randint(5, VOCAB.size, (rows, length), generator=torch.Generator().manual_seed(rows * 100 + length))
+
+
+def test_sees_only_what_stands_before(decoder: CausalDecoder) -> None:
+    """Another token changes the logits from its own position on, and none before."""
+    memory, x = decoder.encode(tokens(2, 7)), tokens(2, 6)
+    base = decoder(x, memory)
+    for place in range(6):
+        y = x.clone()
+        y[:, place] = 5 + (x[:, place] - 4) % 30
+        changed = (decoder(y, memory) - base).abs().amax(-1)
+        assert (changed[:, :place] == 0).all()
+        assert (changed[:, place:] > 1e-4).all()
+
+
+def test_cache_changes_nothing(decoder: CausalDecoder) -> None:
+    """Token by token, or in two pieces, gives the logits of the whole."""
+    memory, x = decoder.encode(tokens(2, 7)), tokens(6, 8)
+    whole = decoder(x, memory)
+    for sizes in ([1] * 8, [3, 5]):
+        cache = Cache()
+        parts = [decoder(part, memory, cache=cache) for part in x.split(sizes, 1)]
+        torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=1e-5, atol=1e-5)
+        assert cache.length == 8
+
+
+def test_continuation_goes_on_with_any_rows(decoder: CausalDecoder) -> None:
+    """Beams are exchanged, one source leaves: the logits are those of the texts that are left, from scratch."""
+    source, x = tokens(3, 7), tokens(6, 4)
+    write = Continuation(decoder, decoder.encode(source))
+    for column in x.unbind(1):
+        write(column)
+    sources, rows = torch.tensor([0, 2]), torch.tensor([1, 1, 5, 4])
+    write.select(sources, rows)
+    new = torch.tensor([5, 6, 7, 8])
+    text = torch.cat([x[rows], new[:, None]], 1)
+    expected = decoder(text, decoder.encode(source[sources]))[:, -1]
+    torch.testing.assert_close(write(new), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_positions_and_padding(decoder: CausalDecoder) -> None:
+    source, x = tokens(3, 7), tokens(3, 6)
+    padding = torch.full((3, 4), VOCAB.pad)
+    whole = decoder(x, decoder.encode(source))
+    wide = decoder(torch.cat([x, padding], 1), decoder.encode(torch.cat([source, padding], 1)))
+    torch.testing.assert_close(wide[:, :6], whole, rtol=1e-4, atol=1e-5)
+    chosen = x % 3 == 0
+    torch.testing.assert_close(decoder(x, decoder.encode(source), chosen), whole[chosen])

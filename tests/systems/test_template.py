@@ -1,0 +1,37 @@
+"""Infilling: only the blanks of a template are filled, whatever the decoding."""
+
+import pytest
+import torch
+
+from rdm.decoding.routing import Outcome, State
+from tests.builders import RECIPES, batch_of, tiny_system, toy_data
+from tests.decoding.helpers import TRANSITIONS, make_sampler, seeded
+
+BLANKS = [[1, 4], [2], [1, 2, 3, 5]]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("transition", TRANSITIONS)
+def test_pinned_tokens_never_change(transition: str, name: str) -> None:
+    """Not in the end and not in between; and the blanks become text."""
+    data = toy_data(train=3)
+    torch.manual_seed(0)
+    system, batch, vocab = tiny_system(data.vocab, name).eval(), batch_of(data, [0, 1, 2]), data.vocab
+    blank = torch.zeros_like(batch.target, dtype=torch.bool)
+    for row, places in enumerate(BLANKS):
+        blank[row, places] = True
+    template = batch.target.masked_fill(blank, vocab.mask)
+    iterations = []
+
+    def watch(state: State, outcome: Outcome) -> None:
+        iterations.append(state.iteration)
+        assert torch.equal(outcome.tokens[~blank], template[~blank])
+
+    decoding = make_sampler(TRANSITIONS[transition](), 5, temperature=1.0)
+    best = system.generate(batch.source, decoding, seeded(), watch, template)
+    assert iterations == [1, 2, 3, 4, 5]
+    assert torch.equal(best.tokens[~blank], template[~blank])
+    filled = best.tokens[blank]
+    assert system.process.noise.learnable[filled].all()
+    other = system.generate(batch.source, decoding, seeded(1), template=template)
+    assert not torch.equal(other.tokens[blank], filled)
