@@ -16,7 +16,7 @@ from rdm.vocab import Vocab
 from tests.data.helpers import Given, open_ended
 
 DOCUMENTS = (["a b c\nd", "e", "f g h i j k l m", "n o p"],)
-PACKED = "a b c d <eos> e <eos> f g h i j k l m <eos> n o p <eos>".split()  # 20
+PACKED = [*"abcd", "<eos>", "e", "<eos>", *"fghijklm", "<eos>", *"nop", "<eos>"]  # 20 tokens
 
 
 def pieces(data: OpenEndedDataModule, rows: np.ndarray) -> list[list[str]]:
@@ -111,9 +111,7 @@ def test_prompts_by_hand(tmp_path: Path) -> None:
 @pytest.mark.parametrize("continuation", [1, 2, 100])
 def test_references_are_cut_at_the_asked_length(tmp_path: Path, continuation: int) -> None:
     data = open_ended(tmp_path, Given(DOCUMENTS), 5, prompt=2, continuation=continuation)
-    assert data.questions("test").references == [
-        [" ".join("c d".split()[:continuation]), " ".join("k l m".split()[:continuation])]
-    ]
+    assert data.questions("test").references == [[" ".join("cd"[:continuation]), " ".join("klm"[:continuation])]]
 
 
 def test_prompts_never_cross_a_document(tmp_path: Path) -> None:
