@@ -17,7 +17,7 @@ SMALL = ["seed=0", "data.corpus.train_size=40", "data.corpus.valid_size=6", "dat
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
     """Runs it with overrides; what it printed."""
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "400")  # nothing is folded
 
     def run(*overrides: str) -> str:
         monkeypatch.setattr(sys, "argv", ["inspect", f"data.cache={tmp_path}", *overrides])
@@ -97,13 +97,23 @@ def test_text(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     assert "<eos>" in page
 
 
-def test_a_split_that_cannot_be_used_is_told_and_the_rest_shown(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(
+    ("test", "message"),
+    [
+        ("null", "there is no test split: name its file with data.test=..."),
+        ("'[/new]'", "there is no {root}/[/new].de (nor new].de.gz)"),
+    ],
+)
+def test_a_split_that_cannot_be_used_is_told_and_the_rest_shown(  # type: ignore[no-untyped-def]
+    run, tmp_path: Path, test: str, message: str
+) -> None:
+    """As it is: brackets in a name mean nothing to the table."""
     for side in ("de", "en"):
         for split in ("train", "valid"):
             (tmp_path / f"{split}.{side}").write_text("a b\nc\n")
-    files = ["data=text_pairs", f"data.root={tmp_path}", "data.source=de", "data.target=en", "data.test=null"]
+    files = ["data=text_pairs", f"data.root={tmp_path}", "data.source=de", "data.target=en", f"data.test={test}"]
     page = run(*files, "data.tokenizer.size=270")
-    assert "there is no test split: name its file with data.test=..." in " ".join(page.split())
+    assert message.format(root=tmp_path) in page
     assert cells(page, "valid")[-1] == "2"
     assert "The first batch: source [2, " in page
 
