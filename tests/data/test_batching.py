@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rdm.data.batching import Batch, LengthBatches, Pairs, StepLoader, with_step_counts
+from rdm.data.module import Loading
 from rdm.data.prepared import Ragged
 from rdm.data.toy import ToyText, ToyTranslation
 from rdm.errors import UserError
@@ -265,6 +266,18 @@ def test_counts_of_a_step_that_is_not_full(tmp_path: Path) -> None:
     steps = [int(batch.counts["sentences"]) for batch in StepLoader(single.loader, 3)]
     totals = [sum(sizes[start : start + 3]) for start in (0, 3, 6)]
     assert steps == [totals[0]] * 3 + [totals[1]] * 3 + [totals[2]] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_workers": -1}, "data.num_workers must be 0 or above, got -1"),
+        ({"eval_sentences": 0}, "eval_sentences must be at least 1, got 0"),
+    ],
+)
+def test_bad_loading(options: dict[str, int], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Loading(**options)  # type: ignore[arg-type]
 
 
 def test_more_processes_than_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,6 +157,11 @@ def test_bad_prompt(tmp_path: Path, prompt: int) -> None:
         open_ended(tmp_path, Given(DOCUMENTS), 5, prompt)
 
 
+def test_bad_continuation(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"continuation must be at least 1, got 0"):
+        open_ended(tmp_path, Given(DOCUMENTS), 5, prompt=2, continuation=0)
+
+
 def test_no_window_to_ask(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no window of the test split begins inside a document"):
         open_ended(tmp_path, Given((["a", "b", "c"],)), 3, prompt=2).questions("test")
