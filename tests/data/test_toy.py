@@ -199,10 +199,10 @@ def meant(family: type[ToyPairs], **options: Any) -> tuple[Spy, Meant]:
 
 @pytest.mark.parametrize("family", PAIRS)
 def test_splits_share_no_meaning(family: type[ToyPairs]) -> None:
-    language, splits = meant(family, train_size=800, valid_size=100, test_size=100)
+    language, splits = meant(family, train_size=3000, valid_size=300, test_size=300)
     meanings = [language.source(clauses) for examples in splits.values() for *_, clauses in examples]
-    assert len(meanings) == 1000
-    assert len(set(meanings)) == 1000
+    assert len(meanings) == 3600
+    assert len(set(meanings)) == 3600
 
 
 def forms(language: ToyLanguage, clauses: Sequence[Clause]) -> set[str]:
