@@ -17,8 +17,11 @@ def digest(*parts: str) -> str:
 
 def file_hash(file: Path) -> str:
     """A hash of the content of a file."""
-    with file.open("rb") as stream:
-        return file_digest(stream, "sha256").hexdigest()
+    try:
+        with file.open("rb") as stream:
+            return file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
 
 
 def once(place: Path, make: Callable[[Path], None]) -> Path:

@@ -7,6 +7,7 @@ generated (:mod:`rdm.data.toy`) or comes from the hub (:mod:`rdm.data.hub`) is a
 import gzip
 import json
 import re
+import zlib
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Literal
@@ -54,13 +55,10 @@ class Files(Corpus):
         return [find(path) for path in self.paths(str(self.root / name))]
 
     def any_there(self) -> bool:
-        """Whether the files of at least one split are there."""
-        for split in ("train", "valid", "test"):
-            try:
-                return bool(self.files(split))
-            except UserError:
-                continue
-        return False
+        """Whether any file of any split is there."""
+        names = [name for name in self.names.values() if name is not None]
+        paths = [path for name in names for path in self.paths(str(self.root / name))]
+        return any(version.is_file() for path in paths for version in versions(path))
 
     def fingerprint(self, split: Split) -> str:
         return digest(type(self).__name__, *(file_hash(file) for file in self.files(split)))
@@ -128,6 +126,10 @@ class JsonLines(Files):
         source, target = ((row.get(key) if isinstance(row, dict) else None) for key in self.keys)
         if not isinstance(source, str) or not isinstance(target, str):
             raise UserError(f"{where} needs the keys {self.keys[0]!r} and {self.keys[1]!r}, each with a text")
+        try:
+            (source + target).encode()
+        except UnicodeEncodeError as error:
+            raise UserError(f"{where} has half a character: a surrogate \\uD800 to \\uDFFF alone") from error
         return source, target
 
 
@@ -170,18 +172,23 @@ class Documents(Corpus):
         return digest(self.lines.fingerprint(split), str(self.first_line and self.first_line.pattern))
 
 
+def versions(file: Path) -> list[Path]:
+    """``file``, and ``file.gz`` beside it."""
+    return [file, file.with_name(file.name + ".gz")]
+
+
 def find(file: Path) -> Path:
-    """``file``, or ``file.gz`` beside it."""
-    packed = file.with_name(file.name + ".gz")
-    require(file.is_file() or packed.is_file(), f"there is no {file} (nor {packed.name})")
-    return file if file.is_file() else packed
+    """The first version of ``file`` that is there."""
+    there = [version for version in versions(file) if version.is_file()]
+    require(bool(there), f"there is no {file} (nor {file.name}.gz)")
+    return there[0]
 
 
 def read_lines(file: Path) -> list[str]:
     """The lines of a UTF-8 file, without line ends and outer spaces."""
     try:
         content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{file} cannot be read: {error}") from error
     try:
         text = content.decode("utf-8-sig")

@@ -33,11 +33,13 @@ class Hub(Corpus):
 
     def _load(self, split: Split) -> Any:
         from datasets import load_dataset  # a second to import, needed only here
+        from datasets.exceptions import DatasetGenerationError, DatasetsError
 
         try:
             return load_dataset(self.path, self.name, revision=self.revision, split=self.names[split])
-        except (OSError, ValueError, RuntimeError) as error:  # ConnectionError is an OSError
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        except (OSError, ValueError, RuntimeError, DatasetsError) as error:  # ConnectionError is an OSError
+            told = (error.__cause__ or error) if isinstance(error, DatasetGenerationError) else error
+            reason = str(told).strip().splitlines()[0] if str(told).strip() else type(told).__name__
             raise UserError(f"the hub's data set {self.path} cannot be had: {reason}") from error
 
     def read(self, split: Split) -> Texts:
@@ -48,8 +50,9 @@ class Hub(Corpus):
         name, *key = column.split(".", 1)
         if name not in table.column_names:
             raise UserError(f"the hub's data set {self.path} has no column {name}; it has {table.column_names}")
-        values = list(table[name])
-        texts = [value.get(key[0]) for value in values] if key else values
+        texts: list[Any] = list(table[name])
+        if key:
+            texts = [value.get(key[0]) if isinstance(value, dict) else None for value in texts]
         for number, text in enumerate(texts, 1):
             if not isinstance(text, str):
                 raise UserError(f"the hub's data set {self.path}, row {number} has no text under {column}")

@@ -10,6 +10,7 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from torch import Tensor
 
 from rdm import cli
@@ -32,7 +33,7 @@ def splits(data: TextDataModule) -> Table:
         try:
             examples, reasons = data.examples(split), data.left_out(split)
         except UserError as error:
-            table.add_row(split, f"[red]{error}")
+            table.add_row(split, Text(str(error), style="red"))
             continue
         sides = [f"{side.float().mean():.1f} ({int(side.max())})" for side in examples.lengths().unbind(1)]
         ids = np.concatenate([column.ids for column in data.prepared(split).columns])

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from rdm.data import prepared, tokenizer
+from rdm.data import corpus, hub, prepared, tokenizer
 from rdm.data.batching import Batch, Examples, LengthBatches, StepLoader
 from rdm.data.cache import digest, file_hash, once
 from rdm.data.corpus import Corpus, Split
@@ -23,8 +23,9 @@ from rdm.data.tokenizer import Tokenizer, TokenizerTrainer
 from rdm.errors import UserError, require
 from rdm.vocab import Vocab
 
-# What was prepared by other code is prepared again.
-CODE = digest(tokenizers.__version__, *(file_hash(Path(str(module.__file__))) for module in (prepared, tokenizer)))
+# What was read or prepared by other code is prepared again.
+MODULES = (corpus, hub, prepared, tokenizer)
+CODE = digest(tokenizers.__version__, *(file_hash(Path(str(module.__file__))) for module in MODULES))
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,13 @@ class Loading:
     seed: int = 0
     num_workers: int = 0
     cache: str = "data/cache"
+
+    def __post_init__(self) -> None:
+        require(self.num_workers >= 0, f"data.num_workers must be 0 or above, got {self.num_workers}")
+        require(
+            self.eval_sentences >= 1,
+            f"data.module.loading.eval_sentences must be at least 1, got {self.eval_sentences}",
+        )
 
 
 class TextDataModule(pl.LightningDataModule, ABC):

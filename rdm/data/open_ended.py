@@ -39,6 +39,7 @@ class OpenEndedDataModule(TextDataModule):
     ) -> None:
         super().__init__(corpus, train_tokenizer, loading)
         require(0 < prompt < length, f"data.prompt must lie between 0 and data.length={length}, got {prompt}")
+        require(continuation >= 1, f"data.module.continuation must be at least 1, got {continuation}")
         self.length, self.prompt, self.continuation = length, prompt, continuation
 
     def windows(self, split: Split) -> NDArray[np.integer]:

@@ -35,8 +35,11 @@ class PairsDataModule(TextDataModule):
 
     def left_out(self, split: Split) -> dict[str, int]:
         shorter, longer = self._sizes(split)
-        too_long = f"left out, longer than {self.max_length} tokens"
-        return {"left out, empty": int((shorter == 0).sum()), too_long: int((longer > self.max_length).sum())}
+        empty, too_long = shorter == 0, (shorter > 0) & (longer > self.max_length)
+        return {
+            "left out, empty": int(empty.sum()),
+            f"left out, longer than {self.max_length} tokens": int(too_long.sum()),
+        }
 
     def examples(self, split: Split) -> Pairs:
         """The pairs with 1 to ``max_length`` tokens on either side; :meth:`left_out` counts the others."""

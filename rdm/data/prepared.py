@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.progress import track
 
 from rdm.data.cache import digest
-from rdm.data.corpus import Texts
+from rdm.data.corpus import Split, Texts
+from rdm.errors import require
 
 CHUNK = 5_000  # texts encoded at a time: what a progress bar moves by
 
@@ -78,14 +79,15 @@ class Prepared:
         return len(self.hashes)
 
 
-def write(folder: Path, texts: Texts, encode: Encode, title: str) -> None:
+def write(folder: Path, texts: Texts, encode: Encode, split: Split) -> None:
     """Encode the columns of a split into ``folder``, for :meth:`Prepared.load`."""
+    require(len(texts[0]) > 0, f"the {split} split has no text")
     for number, column in enumerate(texts):
         chunks = [
             Ragged.of(encode(column[start : start + CHUNK]))
             for start in track(
                 range(0, len(column), CHUNK),
-                f"{title}, column {number + 1} of {len(texts)}",
+                f"{split}, column {number + 1} of {len(texts)}",
                 console=Console(stderr=True),
                 transient=True,
                 disable=not sys.stderr.isatty(),

@@ -1,5 +1,6 @@
 """Text to ids and back, kept in one JSON file that travels with the run."""
 
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 from tokenizers import Tokenizer as Backend
 
 from rdm.data.cache import digest, file_hash
+from rdm.data.corpus import read_lines
 from rdm.describe import in_words
 from rdm.errors import UserError, require
 from rdm.vocab import Vocab
@@ -16,6 +18,8 @@ from rdm.vocab import Vocab
 PAD, MASK, BOS, EOS, UNK = SPECIALS = ("<pad>", "<mask>", "<bos>", "<eos>", "<unk>")
 BERT_SPECIALS = ("[PAD]", "[MASK]", "[CLS]", "[SEP]", "[UNK]")
 """What a BERT vocabulary calls them, in the same order."""
+SPELLED = rf"(?<!\S)({'|'.join(SPECIALS)})(?!\S)"
+"""A word that spells a special symbol."""
 
 
 class Tokenizer:
@@ -38,7 +42,8 @@ class Tokenizer:
             raise UserError(f"{path} is not a tokenizer: {error}") from error
 
     def save(self, path: str | Path) -> None:
-        self.backend.save(str(path))
+        # Not by the library: it does not say that a disk is full with an OSError.
+        Path(path).write_text(self.backend.to_str(pretty=True), encoding="utf-8")
 
     def fingerprint(self) -> str:
         """Another word for another tokenizer."""
@@ -69,13 +74,14 @@ class TokenizerTrainer(ABC):
 
 
 class Words(TokenizerTrainer):
-    """One id for every word of the text, split at white space."""
+    """One id for every word of the text, split at white space; a word that spells a special symbol is unknown."""
 
     def __call__(self, texts: Sequence[str]) -> Tokenizer:
         backend = Backend(models.WordLevel(unk_token=UNK))
         backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         trainer = trainers.WordLevelTrainer(vocab_size=2**31, special_tokens=list(SPECIALS), show_progress=False)
-        backend.train_from_iterator(texts, trainer)
+        backend.train_from_iterator((re.sub(SPELLED, "", text) for text in texts), trainer)
+        backend.normalizer = normalizers.Replace(Regex(SPELLED), UNK)
         return Tokenizer(backend)
 
 
@@ -127,12 +133,19 @@ class WordPieces(TokenizerTrainer):
         self.size = size
 
     def __call__(self, texts: Sequence[str]) -> Tokenizer:
+        # The library numbers letters inside words in the order of a hash table, and the numbers decide between merges
+        # that are equally frequent. A first pass without merges finds these letters, the second is told their order.
+        letters = [piece for piece in self._train(texts, 0, SPECIALS) if piece.startswith("##") and len(piece) == 3]
+        return _given_pieces(self._train(texts, self.size, [*SPECIALS, *sorted(letters)]))
+
+    def _train(self, texts: Sequence[str], size: int, first: Sequence[str]) -> dict[str, int]:
+        """A vocabulary of ``size`` pieces that begins with ``first``."""
         backend = _like_bert(models.WordPiece(unk_token=UNK))
         trainer = trainers.WordPieceTrainer(
-            vocab_size=self.size, special_tokens=list(SPECIALS), show_progress=sys.stderr.isatty()
+            vocab_size=size, special_tokens=list(first), show_progress=sys.stderr.isatty()
         )
         backend.train_from_iterator(texts, trainer, length=len(texts))
-        return Tokenizer(backend)
+        return backend.get_vocab()
 
 
 class GivenWordPieces(TokenizerTrainer):
@@ -147,13 +160,19 @@ class GivenWordPieces(TokenizerTrainer):
 
     def __call__(self, texts: Sequence[str]) -> Tokenizer:
         names = dict(zip(BERT_SPECIALS, SPECIALS, strict=True))
-        pieces = [names.get(line, line) for line in self.vocabulary.read_text(encoding="utf-8").splitlines()]
-        ids = {piece: index for index, piece in enumerate(pieces)}
+        ids: dict[str, int] = {}
+        for index, line in enumerate(read_lines(self.vocabulary)):
+            first = ids.setdefault(names.get(line, line), index)
+            require(first == index, f"{self.vocabulary}, line {index + 1} repeats line {first + 1}: {line!r}")
         missing = [symbol for symbol, name in names.items() if name not in ids]
         require(not missing, f"{self.vocabulary} has no line {' nor '.join(missing)}")
-        backend = _like_bert(models.WordPiece(ids, unk_token=UNK))
-        backend.add_special_tokens(list(SPECIALS))
-        return Tokenizer(backend)
+        return _given_pieces(ids)
+
+
+def _given_pieces(ids: dict[str, int]) -> Tokenizer:
+    backend = _like_bert(models.WordPiece(ids, unk_token=UNK))
+    backend.add_special_tokens(list(SPECIALS))
+    return Tokenizer(backend)
 
 
 def _like_bert(model: models.WordPiece) -> Backend:

@@ -1,70 +1,280 @@
-"""Text from files: what is read, and what is said when it cannot be."""
+"""Text from files: what is read, what changes a fingerprint, and what is said when a file cannot be used."""
 
 import gzip
 import json
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
-from rdm.data.corpus import AlignedText, JsonLines
+from rdm.data.corpus import AlignedText, Documents, Files, JsonLines, Lines, find, read_lines
 from rdm.errors import UserError
 
+CONF = Path(__file__).parents[2] / "conf"
+BOM = b"\xef\xbb\xbf"
 
-def aligned(folder: Path, source: bytes, target: bytes, pack: bool = False) -> AlignedText:
-    for side, content in (("de", source), ("en", target)):
-        name = f"train.{side}" + (".gz" if pack else "")
-        (folder / name).write_bytes(gzip.compress(content) if pack else content)
-    return AlignedText(str(folder), "de", "en")
+
+def put(folder: Path, files: dict[str, bytes], pack: bool = False) -> str:
+    """Write files, packed or not; the folder as a corpus takes it."""
+    for name, content in files.items():
+        path = folder / (name + ".gz" if pack else name)
+        path.write_bytes(gzip.compress(content) if pack else content)
+    return str(folder)
+
+
+def rows(*pairs: tuple[str, str], source: str = "src", target: str = "trg") -> bytes:
+    return "".join(json.dumps({target: b, "more": 1, source: a}) + "\n" for a, b in pairs).encode()
+
+
+def lines(root: str) -> Lines:
+    return Lines(root, "train.txt", "valid.txt", None)
+
+
+# What is read.
 
 
 @pytest.mark.parametrize("pack", [False, True])
-def test_aligned_text(tmp_path: Path, pack: bool) -> None:
-    corpus = aligned(tmp_path, "eins\nzwei ä\u2028b\n".encode(), b"one\n two \n", pack)
-    assert corpus.read("train") == (["eins", "zwei ä\u2028b"], ["one", "two"])
+@pytest.mark.parametrize("mark", [b"", BOM])
+def test_aligned_text(tmp_path: Path, pack: bool, mark: bytes) -> None:
+    """A line is what ends in a line feed: a Unicode separator or a form feed inside a sentence does not end it."""
+    source, target = mark + "eins\r\nzwei ä\u2028b\x0cc\n".encode(), mark + b"one\n two \n"
+    corpus = AlignedText(put(tmp_path, {"train.de": source, "train.en": target}, pack), "de", "en")
+    assert corpus.read("train") == (["eins", "zwei ä\u2028b\x0cc"], ["one", "two"])
     assert corpus.references("train") == [["one", "two"]]
+
+
+def test_last_line_needs_no_line_feed(tmp_path: Path) -> None:
+    """Blank lines in the middle and at the end are lines: they keep the sides aligned."""
+    root = put(tmp_path, {"train.de": b"a\n\nb\n\n", "train.en": b"A\n\nB\nC"})
+    assert AlignedText(root, "de", "en").read("train") == (["a", "", "b", ""], ["A", "", "B", "C"])
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("mark", [b"", BOM])
+def test_json_lines(tmp_path: Path, pack: bool, mark: bytes) -> None:
+    root = put(tmp_path, {"train.jsonl": mark + rows(("a b", "c"), ("ü", "d"))}, pack)
+    assert JsonLines(root).read("train") == (["a b", "ü"], ["c", "d"])
+    assert JsonLines(root, source="trg", target="src").read("train") == (["c", "d"], ["a b", "ü"])
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("mark", [b"", BOM])
+def test_lines(tmp_path: Path, pack: bool, mark: bytes) -> None:
+    assert lines(put(tmp_path, {"train.txt": mark + b"a\n\nb\n"}, pack)).read("train") == (["a", "", "b"],)
+
+
+def test_one_side_may_be_packed_and_the_plain_file_is_preferred(tmp_path: Path) -> None:
+    put(tmp_path, {"train.de": b"packed\n"}, pack=True)
+    root = put(tmp_path, {"train.en": b"plain\n"})
+    assert AlignedText(root, "de", "en").read("train") == (["packed"], ["plain"])
+    put(tmp_path, {"train.de": b"newer\n"})
+    assert AlignedText(root, "de", "en").read("train")[0] == ["newer"]
+
+
+def test_names_may_lead_out_of_the_root(tmp_path: Path) -> None:
+    """Up and across with ``..``, and anywhere with a whole path."""
+    (tmp_path / "root").mkdir()
+    (tmp_path / "other").mkdir()
+    put(tmp_path / "other", {"dev.de": b"a\n", "dev.en": b"b\n"})
+    for name in ("../other/dev", str(tmp_path / "other" / "dev")):
+        assert AlignedText(str(tmp_path / "root"), "de", "en", train=name).read("train") == (["a"], ["b"])
+
+
+def test_documents_between_blank_lines(tmp_path: Path) -> None:
+    root = put(tmp_path, {"train.txt": b"\n a\nb\n\n   \n\nc\n", "valid.txt": b"a\n"})
+    assert Documents(lines(root)).read("train") == (["a\nb", "c"],)
+    assert Documents(lines(root)).read("valid") == (["a"],)
+
+
+WIKITEXT = """ 
+ = Robert Boulter = 
+ 
+ Robert is an actor . 
+ He = she . 
+ 
+ = = Career = = 
+ 
+ = = = 2000 to 2005 = = = 
+ 
+ In 2000 . 
+ 
+ = 17 = 
+ 
+ A number = 17 = 
+"""  # noqa: W291, W293 (as the files are)
+
+
+def test_wikitext_begins_a_document_at_headings_of_the_first_level(tmp_path: Path) -> None:
+    first_line = OmegaConf.load(CONF / "data" / "_wikitext.yaml").first_line
+    corpus = Documents(lines(put(tmp_path, {"train.txt": WIKITEXT.encode()})), first_line)
+    assert corpus.read("train") == (
+        [
+            "= Robert Boulter =\nRobert is an actor .\nHe = she .\n= = Career = =\n= = = 2000 to 2005 = = =\nIn 2000 .",
+            "= 17 =\nA number = 17 =",
+        ],
+    )
+
+
+def test_text_before_the_first_heading_is_kept(tmp_path: Path) -> None:
+    corpus = Documents(lines(put(tmp_path, {"train.txt": b"before\n# a\nx\n# b\n"})), "#")
+    assert corpus.read("train") == (["before", "# a\nx", "# b"],)
+
+
+# Fingerprints.
+
+
+def prints(root: Path, split: str = "train") -> dict[str, str]:
+    """Of every kind of corpus over the files of one folder."""
+    corpora = {
+        "aligned": AlignedText(str(root), "de", "en"),
+        "swapped": AlignedText(str(root), "en", "de"),
+        "json": JsonLines(str(root)),
+        "other key": JsonLines(str(root), source="more"),
+        "lines": lines(str(root)),
+        "documents": Documents(lines(str(root))),
+        "headings": Documents(lines(str(root)), "="),
+        "other headings": Documents(lines(str(root)), "#"),
+    }
+    return {name: corpus.fingerprint(split) for name, corpus in corpora.items()}  # type: ignore[arg-type]
+
+
+FILES = {"train.de": b"a\n", "train.en": b"b\n", "train.jsonl": rows(("a", "b")), "train.txt": b"a\n"}
+
+
+def test_fingerprints_differ_by_keys_pattern_and_format(tmp_path: Path) -> None:
+    put(tmp_path, FILES)
+    found = prints(tmp_path)
+    assert len(set(found.values())) == len(found)
+
+
+def test_fingerprints_follow_the_content_alone(tmp_path: Path) -> None:
+    """Touched or copied elsewhere they stay; one letter more changes them."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    put(here, FILES)
+    found = prints(here)
+    for file in here.iterdir():
+        os.utime(file, (1, 1))
+    assert prints(here) == found
+    shutil.copytree(here, there)
+    assert prints(there) == found
+    put(here, {name: content.replace(b"a", b"ab") + content for name, content in FILES.items()})
+    assert all(new != old for new, old in zip(prints(here).values(), found.values(), strict=True))
+
+
+def test_fingerprint_sees_a_change_of_either_side(tmp_path: Path) -> None:
+    corpus = AlignedText(put(tmp_path, FILES), "de", "en")
+    seen = {corpus.fingerprint("train")}
+    for side in ("de", "en"):
+        put(tmp_path, {f"train.{side}": b"other\n"})
+        seen.add(corpus.fingerprint("train"))
+    assert len(seen) == 3
+
+
+# What cannot be used.
+
+BAD_GZIP = {
+    "cut off": gzip.compress(b"{}\n" * 1000)[:20],
+    "not gzip at all": b"hello",
+    "damaged inside": gzip.compress(b"a\n")[:10] + b"\xff" * 30,
+    "damaged at the end": gzip.compress(b"a\n")[:-8] + b"\0" * 8,
+}
+
+
+@pytest.mark.parametrize("content", BAD_GZIP.values(), ids=BAD_GZIP)
+def test_broken_gzip(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "train.txt.gz").write_bytes(content)
+    with pytest.raises(UserError, match=r"train\.txt\.gz cannot be read: ."):
+        lines(str(tmp_path)).read("train")
 
 
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [
-        (b"a\nb\n", b"a\n", r"train.de has 2 lines, but .*train.en has 1"),
-        (b"a\n\xff\n", b"a\nb\n", r"train.de, line 2 is not UTF-8"),
-        (b"", b"a\n", r"train.de is empty"),
+        (b"a\nb\n", b"a\n", r"train\.de\S* has 2 lines, but .*train\.en\S* has 1: line must match line"),
+        (b"a\n\xff\n", b"a\nb\n", r"train\.de\S*, line 2 is not UTF-8"),
+        (b"a\nb\n", b"a\nb\xc3", r"train\.en\S*, line 2 is not UTF-8"),
+        (b"", b"a\n", r"train\.de\S* is empty"),
+        (b"a\n", b"\n", r"train\.en\S* is empty"),
     ],
 )
-def test_bad_text(tmp_path: Path, source: bytes, target: bytes, message: str) -> None:
+@pytest.mark.parametrize("pack", [False, True])
+def test_bad_text(tmp_path: Path, source: bytes, target: bytes, message: str, pack: bool) -> None:
+    corpus = AlignedText(put(tmp_path, {"train.de": source, "train.en": target}, pack), "de", "en")
     with pytest.raises(UserError, match=message):
-        aligned(tmp_path, source, target).read("train")
-
-
-def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"there is no .*valid.de \(nor valid.de.gz\)"):
-        aligned(tmp_path, b"a\n", b"a\n").read("valid")
-
-
-def test_broken_gzip(tmp_path: Path) -> None:
-    (tmp_path / "train.jsonl.gz").write_bytes(gzip.compress(b"{}\n" * 1000)[:20])
-    with pytest.raises(UserError, match=r"train.jsonl.gz cannot be read"):
-        JsonLines(str(tmp_path)).read("train")
-
-
-def test_json_lines(tmp_path: Path) -> None:
-    rows = [{"src": "a b", "trg": "c"}, {"trg": "d", "src": "ü", "more": 1}]
-    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert JsonLines(str(tmp_path)).read("train") == (["a b", "ü"], ["c", "d"])
-    assert JsonLines(str(tmp_path), source="trg", target="src").read("train") == (["c", "d"], ["a b", "ü"])
+        corpus.read("train")
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "line 2 is not JSON"),
-        ('{"src": "a"}', "line 2 needs the keys 'src' and 'trg'"),
+        ("{", r"train\.jsonl, line 2 is not JSON: ."),
+        ("", r"train\.jsonl, line 2 is not JSON"),
+        ('{"src": "a"}', r"train\.jsonl, line 2 needs the keys 'src' and 'trg', each with a text"),
         ('{"src": "a", "trg": 3}', "line 2 needs the keys"),
+        ('{"src": null, "trg": "b"}', "line 2 needs the keys"),
         ('["a", "b"]', "line 2 needs the keys"),
+        (r'{"src": "a \ud83d", "trg": "b"}', r"train\.jsonl, line 2 has half a character"),
     ],
 )
 def test_bad_json_lines(tmp_path: Path, line: str, message: str) -> None:
-    (tmp_path / "train.jsonl").write_text('{"src": "a", "trg": "b"}\n' + line + "\n")
+    root = put(tmp_path, {"train.jsonl": rows(("a", "b")) + line.encode() + b"\n" + rows(("a", "b"))})
     with pytest.raises(UserError, match=message):
-        JsonLines(str(tmp_path)).read("train")
+        JsonLines(root).read("train")
+
+
+KINDS: dict[str, Callable[[str], Files]] = {
+    "aligned": lambda root: AlignedText(root, "de", "en", test=None),
+    "json": lambda root: JsonLines(root, test=None),
+    "lines": lines,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_missing_file_and_missing_split(tmp_path: Path, kind: str) -> None:
+    corpus = KINDS[kind](str(tmp_path))
+    for ask in (corpus.read, corpus.fingerprint):
+        with pytest.raises(UserError, match=r"there is no .*valid\.(\w+) \(nor valid\.\1\.gz\)"):
+            ask("valid")
+        with pytest.raises(UserError, match=r"there is no test split: name its file with data\.test=\.\.\."):
+            ask("test")
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").mkdir()
+    with pytest.raises(UserError, match="there is no"):
+        find(tmp_path / "train.txt")
+
+
+def test_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = lines(put(tmp_path, {"train.txt": b"a\n"}))
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refused)
+    for ask in (corpus.read, corpus.fingerprint):
+        with pytest.raises(UserError, match=r"train\.txt cannot be read: .*Permission denied"):
+            ask("train")
+
+
+def test_bad_pattern(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data\.first_line: '\(' is not a regular expression"):
+        Documents(lines(str(tmp_path)), "(")
+
+
+def test_documents_pass_on_what_is_wrong_with_their_lines(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"train\.txt, line 3 is not UTF-8"):
+        Documents(lines(put(tmp_path, {"train.txt": b"a\n\n\xe4\n"}))).read("train")
+
+
+def test_any_there(tmp_path: Path) -> None:
+    """One file is enough, packed or not: half a split is a mistake to be told, not a reason to look elsewhere."""
+    corpus = AlignedText(str(tmp_path), "de", "en", test=None)
+    assert not corpus.any_there()
+    put(tmp_path, {"valid.en": b"a\n"}, pack=True)
+    assert corpus.any_there()
+    assert read_lines(tmp_path / "valid.en.gz") == ["a"]

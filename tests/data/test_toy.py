@@ -1,10 +1,14 @@
-"""The generated language is deterministic, well formed, and has several correct translations of a sentence."""
+"""The generated language is deterministic and well formed; the corpora of all families are what they say they are."""
 
 import random
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pytest
 
-from rdm.data.toy import ToyLanguage, ToyTranslation
+from rdm.data.corpus import Corpus
+from rdm.data.toy import ToyLanguage, ToyPairs, ToyParaphrase, ToyQuestions, ToyText, ToyTranslation
+from rdm.data.toy_language import Clause
 from rdm.errors import UserError
 
 FIRST_SOURCE = "rasi naki kisi karu mapa papi nuni sara papi kisi susi mipi ."
@@ -40,13 +44,6 @@ def test_splits_share_no_source() -> None:
     splits = [set(data.read(split)[0]) for split in ("train", "valid", "test")]
     assert [len(split) for split in splits] == [2000, 200, 200]
     assert len(set.union(*splits)) == 2400
-
-
-def test_split_does_not_depend_on_the_size_of_training() -> None:
-    """A longer training text leaves the test set as it was."""
-    small, large = ToyTranslation(train_size=10), ToyTranslation(train_size=500)
-    assert small.read("test") == large.read("test")
-    assert small.read("valid") == large.read("valid")
 
 
 def clauses(language: ToyLanguage, seed: int):  # type: ignore[no-untyped-def]
@@ -92,6 +89,203 @@ def test_source_is_verb_final() -> None:
         assert words[-2 - clause.past] == clause.verb[0]
 
 
-def test_empty_split_is_refused() -> None:
+# The corpora.
+
+PAIRS = [ToyTranslation, ToyQuestions, ToyParaphrase]
+FAMILIES = [*PAIRS, ToyText]
+SPLITS = ("train", "valid", "test")
+SIZES = {"train_size": 60, "valid_size": 20, "test_size": 20}
+
+
+def everything(corpus: Corpus, splits: Sequence[str] = SPLITS) -> dict[str, Any]:
+    return {split: corpus.read(split) for split in splits}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_everything_follows_from_the_options(family: type[Any]) -> None:
+    """Not from the order in which splits are asked for, nor from the object that is asked."""
+    first = everything(family(**SIZES))
+    assert everything(family(**SIZES), SPLITS[::-1]) == first
+    corpus = family(**SIZES)
+    assert everything(corpus) == everything(corpus) == first
+    assert everything(family(**SIZES, seed=1)) != first
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sizes(family: type[Any]) -> None:
+    corpus = family(train_size=31, valid_size=5, test_size=7)
+    columns = 1 if family is ToyText else 2
+    assert [[len(column) for column in corpus.read(split)] for split in SPLITS] == [[n] * columns for n in (31, 5, 7)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_longer_training_text_begins_like_a_shorter_one(family: type[Any]) -> None:
+    small, large = family(**SIZES), family(**{**SIZES, "train_size": 90})
+    for split in ("valid", "test"):
+        assert small.read(split) == large.read(split)
+    for few, more in zip(small.read("train"), large.read("train"), strict=True):
+        assert more[:60] == few
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_fingerprints_follow_the_options(family: type[Any]) -> None:
+    first = family(**SIZES)
+    prints = {first.fingerprint(split) for split in SPLITS}
+    assert len(prints) == 3
+    first.read("train")  # what was drawn is no option
+    assert {first.fingerprint(split) for split in SPLITS} == {family(**SIZES).fingerprint(split) for split in SPLITS}
+    for other in ({"seed": 1}, {"train_size": 61}):
+        assert family(**{**SIZES, **other}).fingerprint("train") not in prints
+    assert len({each(**SIZES).fingerprint("train") for each in FAMILIES}) == 4
+
+
+@pytest.mark.parametrize("family", PAIRS)
+def test_references(family: type[ToyPairs]) -> None:
+    """As many as asked for in validation and test, the target of the split first; one in training."""
+    corpus = family(**SIZES, references=4)
+    for split, count in (("train", 1), ("valid", 4), ("test", 4)):
+        references = corpus.references(split)  # type: ignore[arg-type]
+        assert len(references) == count
+        assert references[0] == corpus.read(split)[1]  # type: ignore[arg-type]
+        assert all(len(side) == corpus.sizes[split] for side in references)
+    assert any(len(set(texts)) > 1 for texts in zip(*corpus.references("test"), strict=True))
+
+
+class Spy(ToyLanguage):
+    """Remembers what every example means."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.meanings: dict[tuple[str, ...], tuple[Clause, ...]] = {}
+
+    def spied(self, name: str) -> Any:
+        task = getattr(super(), name)
+
+        def wrapped(clauses: Sequence[Clause], rng: random.Random, count: int) -> tuple[str, list[str]]:
+            source, targets = task(clauses, rng, count)
+            self.meanings[(source, *targets)] = tuple(clauses)
+            return source, targets
+
+        return wrapped
+
+    @property
+    def translation(self) -> Any:  # type: ignore[override]
+        return self.spied("translation")
+
+    @property
+    def question(self) -> Any:  # type: ignore[override]
+        return self.spied("question")
+
+    @property
+    def paraphrase(self) -> Any:  # type: ignore[override]
+        return self.spied("paraphrase")
+
+
+Meant = dict[str, list[tuple[str, list[str], tuple[Clause, ...]]]]
+
+
+def meant(family: type[ToyPairs], **options: Any) -> tuple[Spy, Meant]:
+    """Every example of every split with the clauses it was made from."""
+    corpus = family(**{**SIZES, **options})
+    corpus._language = language = Spy(0)
+    return language, {
+        split: [
+            (source, targets, language.meanings[(source, *targets)])
+            for source, targets in corpus.drawn(split)  # type: ignore[arg-type]
+        ]
+        for split in SPLITS
+    }
+
+
+@pytest.mark.parametrize("family", PAIRS)
+def test_splits_share_no_meaning(family: type[ToyPairs]) -> None:
+    language, splits = meant(family, train_size=3000, valid_size=300, test_size=300)
+    meanings = [language.source(clauses) for examples in splits.values() for *_, clauses in examples]
+    assert len(meanings) == 3600
+    assert len(set(meanings)) == 3600
+
+
+def forms(language: ToyLanguage, clauses: Sequence[Clause]) -> set[str]:
+    """Every word that a target sentence with this meaning can have, by drawing many of them."""
+    return {word for seed in range(60) for word in language.target(clauses, random.Random(seed)).split()}
+
+
+def test_questions_ask_with_the_words_of_the_statement() -> None:
+    """Who or what, then words in which the statement could have been made; the statement is one of its own."""
+    language, splits = meant(ToyQuestions)
+    asked = set()
+    for statement, questions, clauses in splits["test"]:
+        known = forms(language, clauses)
+        assert set(statement.split()) <= known
+        assert statement.endswith(f" {language.stop}")
+        for question in questions:
+            first, *words, last = question.split()
+            assert last == "?"
+            assert first in (language.who, language.what)
+            assert set(words) <= known
+            asked.add(first)
+    assert asked == {language.who, language.what}
+
+
+def test_questions_leave_out_what_is_asked_for() -> None:
+    """In a simple clause the subject is missing after *who*, and the object after *what*."""
+    language = ToyLanguage()
+    checked = 0
+    for seed in range(60):
+        (clause,) = clauses(language, seed)
+        if clause.object is None or clause.adjuncts or clause.object.noun == clause.subject.noun:
+            continue
+        question = language._question(clause, random.Random(seed)).split()
+        named = {part for part in (clause.subject, clause.object) if has_noun(question, part.noun.target)}
+        assert named == {clause.object if question[0] == language.who else clause.subject}
+        checked += 1
+    assert checked > 5
+
+
+def has_noun(words: Iterable[str], synonyms: Iterable[str]) -> bool:
+    return any(word in (noun, noun + "sh") for word in words for noun in synonyms)
+
+
+def test_paraphrases_say_the_same_in_other_words() -> None:
+    language, splits = meant(ToyParaphrase)
+    same = total = 0
+    for source, targets, clauses in [*splits["valid"], *splits["test"]]:
+        known = forms(language, clauses)
+        for text in (source, *targets):
+            assert set(text.split()) <= known
+            assert text.endswith(f" {language.stop}")
+        same += sum(text == source for text in targets)
+        total += len(targets)
+    assert 0 < same < total / 3
+
+
+def test_documents_stay_with_three_things() -> None:
+    corpus = ToyText(**SIZES)
+    counts = []
+    for document in corpus.read("train")[0]:
+        words = document.split()
+        nouns = [noun for noun in corpus._language.nouns if has_noun(words, noun.target)]
+        assert 1 <= len(nouns) <= 3
+        counts.append(len(nouns))
+        assert 4 <= words.count(".") <= 12
+        assert words[-1] == "."
+    assert counts.count(3) > 30
+    assert len({document.count(" .") for document in corpus.read("train")[0]}) > 4
+
+
+def test_documents_of_the_splits_differ() -> None:
+    corpus = ToyText(**SIZES)
+    documents = [document for split in SPLITS for document in corpus.read(split)[0]]  # type: ignore[arg-type]
+    assert len(set(documents)) == 100
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_empty_split_is_refused(family: type[Any]) -> None:
     with pytest.raises(UserError, match="every split needs an example"):
-        ToyTranslation(valid_size=0)
+        family(valid_size=0)
+
+
+@pytest.mark.parametrize("family", PAIRS)
+def test_no_references_are_refused(family: type[ToyPairs]) -> None:
+    with pytest.raises(UserError, match=r"data\.corpus\.references must be at least 1, got 0"):
+        family(references=0)

@@ -1,0 +1,250 @@
+"""Text to ids and back, for every kind of tokenizer."""
+
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rdm.data.tokenizer import (
+    BytePairs,
+    GivenWordPieces,
+    PreTokenized,
+    Tokenizer,
+    TokenizerTrainer,
+    WordPieces,
+    Words,
+)
+from rdm.errors import UserError
+from tests.builders import toy_data
+from tests.data.helpers import Given, pairs
+
+TEXTS = ["one two three four", "five six seven eight"] * 20
+SPELLED = "<pad> <mask> <bos> <eos> <unk>"
+
+
+def vocabulary(folder: Path, *pieces: str) -> str:
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
+    return str(folder / "vocab.txt")
+
+
+# What all of them have in common.
+
+TRAINERS = {
+    "words": Words(),
+    "pretokenized": PreTokenized(),
+    "bytes": BytePairs(400),
+    "wordpiece": WordPieces(100),
+}
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_same_specials(name: str, tmp_path: Path) -> None:
+    """At the same ids, which no text has, also text that spells them; decoding leaves them out. Also when loaded."""
+    texts = [*TEXTS, f"{SPELLED} one"]
+    trained = TRAINERS[name](texts)
+    trained.save(tmp_path / "tokenizer.json")
+    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert loaded.vocab == trained.vocab
+    assert loaded.fingerprint() == trained.fingerprint()
+    for tokenizer in (trained, loaded):
+        vocab = tokenizer.vocab
+        assert vocab.specials == (0, 1, 2, 3, 4)
+        used = {index for row in tokenizer.encode([*texts, SPELLED]) for index in row}
+        assert not used & set(vocab.specials[:4])
+        assert max(used) < vocab.size
+        assert tokenizer.decode(tokenizer.encode(["one six"])) == ["one six"]
+        assert tokenizer.decode([[2, *tokenizer.encode(["two"])[0], 3, 0, 0], [], [0]]) == ["two", "", ""]
+        assert tokenizer.pieces(vocab.specials) == SPELLED.split()
+        assert tokenizer.encode(["", "  "])[0] == []
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_training_is_deterministic(name: str) -> None:
+    """Also where many merges are equally frequent."""
+    assert len({TRAINERS[name](TEXTS).fingerprint() for _ in range(5)}) == 1
+    assert TRAINERS[name](TEXTS).fingerprint() != TRAINERS[name]([*TEXTS, "nine zebras"]).fingerprint()
+
+
+def test_fingerprints_of_trainers(tmp_path: Path) -> None:
+    """Another word for another class, size or vocabulary; a moved vocabulary is the same one."""
+    (tmp_path / "moved").mkdir()
+    first = GivenWordPieces(vocabulary(tmp_path, "a")).fingerprint()
+    assert GivenWordPieces(vocabulary(tmp_path / "moved", "a")).fingerprint() == first
+    second = GivenWordPieces(vocabulary(tmp_path, "b")).fingerprint()
+    trainers = [*TRAINERS.values(), BytePairs(401), WordPieces(101)]
+    prints = [first, second, *(trainer.fingerprint() for trainer in trainers)]
+    assert len(set(prints)) == len(prints)
+    assert BytePairs(400).fingerprint() == TRAINERS["bytes"].fingerprint()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"version": "1.0"}', b"\xff\xfe"])
+def test_broken_file(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"tokenizer\.json is not a tokenizer: ."):
+        Tokenizer.load(tmp_path / "tokenizer.json")
+
+
+def test_file_of_another_tokenizer(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer as Backend
+    from tokenizers.models import WordLevel
+
+    Backend(WordLevel({"a": 0, "<unk>": 1}, unk_token="<unk>")).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(UserError, match=r"is not a tokenizer: a tokenizer needs the symbols <pad> <mask>"):
+        Tokenizer.load(tmp_path / "tokenizer.json")
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no tokenizer at"):
+        Tokenizer.load(tmp_path / "tokenizer.json")
+
+
+# Words.
+
+
+def test_words_round_trip() -> None:
+    data = toy_data()
+    texts = data.corpus.read("train")[1]
+    assert data.tokenizer.decode(data.tokenizer.encode(texts)) == texts
+
+
+def test_a_word_that_spells_a_special_symbol_is_unknown() -> None:
+    """It has no id of its own, and moves no other word, in training text or later."""
+    tokenizer = Words()(["b a <mask> a <eos> x<pad>", "<unk>"])
+    assert tokenizer.pieces(range(tokenizer.vocab.size)) == [*SPELLED.split(), "a", "b", "x<pad>"]
+    assert tokenizer.encode([f"a {SPELLED} <pad>x x<pad>"]) == [[5, *[4] * 6, 7]]
+
+
+# Pieces joined by `@@ `.
+
+
+def test_pieces_are_joined() -> None:
+    tokenizer = PreTokenized()(["un@@ like@@ ly , event", "an@@"])
+    rows = tokenizer.encode(["un@@ like@@ ly event , un@@ event", "an@@", "event", ""])
+    assert [len(row) for row in rows] == [7, 1, 1, 0]
+    assert tokenizer.decode(rows) == ["unlikely event , unevent", "an", "event", ""]
+    assert tokenizer.pieces(rows[0])[:3] == ["un@@", "like@@", "ly"]
+
+
+pieces = st.text(st.sampled_from("abäß'&;.,-@"), min_size=1, max_size=4).filter(lambda piece: not piece.endswith("@"))
+
+
+@given(words=st.lists(st.lists(pieces, min_size=1, max_size=3), min_size=1, max_size=6))
+@settings(deadline=None, derandomize=True, max_examples=50)
+def test_joined_pieces_are_the_words(words: list[list[str]]) -> None:
+    cut = " ".join(" ".join([*(f"{piece}@@" for piece in word[:-1]), word[-1]]) for word in words)
+    tokenizer = PreTokenized()([cut])
+    assert tokenizer.decode(tokenizer.encode([cut])) == [" ".join("".join(word) for word in words)]
+
+
+def test_every_piece_is_kept() -> None:
+    """More than the 30,000 types that trainers stop at by default."""
+    types = [f"w{i}" for i in range(40_000)]
+    tokenizer = PreTokenized()(types)
+    assert tokenizer.vocab.size == 40_005
+    assert tokenizer.decode(tokenizer.encode(types[::4_000])) == types[::4_000]
+    assert len(set(chain(*tokenizer.encode(types)))) == 40_000
+
+
+# Bytes.
+
+BYTES = BytePairs(300)(["a small text", "another small text"] * 10)
+
+
+@given(text=st.text(max_size=40))
+@settings(deadline=None, derandomize=True, max_examples=60)
+def test_bytes_give_back_what_went_in(text: str) -> None:
+    """Any text: control characters, odd spaces, letters never seen in training."""
+    (row,) = BYTES.encode([text])
+    assert BYTES.decode([row]) == [text]
+    assert not set(BYTES.vocab.specials) & set(row)
+
+
+ODD = ["naïve café — 10€?", "tabs\tand  double  spaces", "emoji 👩‍👩‍👧 and שלום", SPELLED, " 日本語の文\r\n"]
+
+
+def test_odd_text_after_loading(tmp_path: Path) -> None:
+    BYTES.save(tmp_path / "tokenizer.json")
+    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert loaded.decode(loaded.encode(ODD)) == ODD
+    assert loaded.encode(ODD) == BYTES.encode(ODD)
+
+
+def test_byte_vocabulary_must_hold_all_bytes() -> None:
+    assert BytePairs(261)(TEXTS).vocab.size == 261
+    assert BytePairs(270)(TEXTS).vocab.size == 270
+    with pytest.raises(UserError, match="at least 261 ids, got 260"):
+        BytePairs(260)
+
+
+# WordPiece.
+
+
+def test_wordpiece_lowers_and_parts() -> None:
+    tokenizer = WordPieces(200)(["What is the naïve approach?"] * 5)
+    assert tokenizer.decode(tokenizer.encode(["WHAT is  the Naïve approach ?"])) == ["what is the naive approach?"]
+    known = tokenizer.pieces(range(tokenizer.vocab.size))
+    assert len(set(known)) == tokenizer.vocab.size
+    assert tokenizer.decode([[known.index("w"), known.index("##h"), known.index("##o")]]) == ["who"]
+    assert WordPieces(45)(TEXTS).vocab.size == 45
+
+
+BERT = ["[PAD]", "the", "[unused0]", "[UNK]", "[CLS]", "dog", "##s", "[SEP]", "[MASK]", "bark", "."]
+
+
+def test_given_pieces_keep_their_ids(tmp_path: Path) -> None:
+    tokenizer = GivenWordPieces(vocabulary(tmp_path, *BERT))(["other text"])
+    vocab = tokenizer.vocab
+    assert vocab.size == 11
+    assert vocab.specials == (0, 8, 4, 7, 3)
+    assert tokenizer.encode(["The DOGS bark.", "the cat [MASK]"]) == [[1, 5, 6, 9, 10], [1, 3, 3, 3, 3]]
+    assert tokenizer.decode([[4, 1, 5, 6, 9, 10, 7, 0, 8]]) == ["the dogs bark."]
+    assert tokenizer.pieces(range(11))[1:3] == ["the", "[unused0]"]
+    tokenizer.save(tmp_path / "tokenizer.json")
+    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert loaded.vocab == vocab
+    assert loaded.encode(["The DOGS bark."]) == [[1, 5, 6, 9, 10]]
+
+
+def test_only_a_line_feed_ends_a_piece(tmp_path: Path) -> None:
+    """``str.splitlines`` would end it at other characters too, and every piece after it would have a wrong id."""
+    tokenizer = GivenWordPieces(vocabulary(tmp_path, "x\x85y", "x\u2028y", *BERT))([])
+    assert tokenizer.vocab.size == 13
+    assert tokenizer.encode(["the dogs"]) == [[3, 7, 8]]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "message"),
+    [
+        ([piece for piece in BERT if piece != "[MASK]"], r"vocab\.txt has no line \[MASK\]$"),
+        (["the"], r"has no line \[PAD\] nor \[MASK\] nor \[CLS\] nor \[SEP\] nor \[UNK\]"),
+        ([*BERT, "dog"], r"vocab\.txt, line 12 repeats line 6: 'dog'"),
+        ([], r"vocab\.txt is empty"),
+    ],
+)
+def test_bad_vocabulary(tmp_path: Path, pieces: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        GivenWordPieces(vocabulary(tmp_path, *pieces))([])
+
+
+def test_vocabulary_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data\.tokenizer\.vocabulary: there is no .*vocab\.txt"):
+        GivenWordPieces(str(tmp_path / "vocab.txt"))
+    (tmp_path / "vocab.txt").write_bytes(b"a\n\xff\n")
+    with pytest.raises(UserError, match=r"vocab\.txt, line 2 is not UTF-8"):
+        GivenWordPieces(str(tmp_path / "vocab.txt"))([])
+
+
+def test_batches_are_framed_with_the_specials_of_the_tokenizer(tmp_path: Path) -> None:
+    """A whole pipeline with special symbols at unusual ids."""
+    trainer: TokenizerTrainer = GivenWordPieces(vocabulary(tmp_path, *BERT))
+    data = pairs(tmp_path / "cache", Given((["the dogs bark .", "dog"], ["the dog", "bark the cat"])), trainer)
+    batch = data.examples("train")[[0, 1]]
+    assert batch.source.tolist() == [[4, 1, 5, 6, 9, 10, 7], [4, 5, 7, 0, 0, 0, 0]]
+    assert batch.target.tolist() == [[4, 1, 5, 7, 0], [4, 9, 1, 3, 7]]
+    assert {name: int(count) for name, count in batch.counts.items()} == {"sentences": 2, "tokens": 9, "ordinary": 4}
+    assert data.sources([[1], [9, 10]]).tolist() == [[4, 1, 7, 0], [4, 9, 10, 7]]
+    assert torch.equal(data.target_counts(), torch.tensor([0, 2, 0, 1, 0, 1, 0, 0, 0, 1, 0]))
+    assert data.tokenizer.decode(batch.source.tolist()) == ["the dogs bark.", "dog"]
