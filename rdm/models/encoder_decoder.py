@@ -8,18 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from rdm.errors import require
-from rdm.models.layers import Block, Embedding, KeyValue, TimeEmbedding, initialise
+from rdm.models.layers import Block, Embedding, KeyValue, Restricted, TimeEmbedding, initialise
 from rdm.models.length import LengthHead
 from rdm.vocab import Vocab
-
-# Added to the logit of an id that must not be predicted. Its probability is exactly 0, yet nothing becomes infinite,
-# and the number fits into half precision.
-BARRED = -3e4
 
 
 @dataclass(frozen=True)
@@ -31,7 +26,7 @@ class Memory:
     length_logits: Tensor  # [B, max_length + 1]
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(Restricted):
     """Encoder, bidirectional decoder with time embedding, length head, and one embedding for source, target and output.
 
     Args:
@@ -43,8 +38,6 @@ class EncoderDecoder(nn.Module):
         pre_norm: layer norm before each sublayer instead of after it.
         init_std: of the initial weights; narrow models want more than BERT's 0.02, or attention stays flat for long.
     """
-
-    output_bias: Tensor
 
     def __init__(
         self,
@@ -61,9 +54,8 @@ class EncoderDecoder(nn.Module):
         pre_norm: bool = False,
         init_std: float = 0.02,
     ) -> None:
-        super().__init__()
+        super().__init__(vocab)
         require(dim % heads == 0, f"model.dim ({dim}) must be a multiple of model.heads ({heads})")
-        self.vocab = vocab
         self.max_length = max_length
 
         def blocks(count: int, cross: bool) -> nn.ModuleList:
@@ -81,12 +73,7 @@ class EncoderDecoder(nn.Module):
         self.encoder, self.encoder_norm = blocks(encoder_layers, cross=False), final_norm()
         self.decoder, self.decoder_norm = blocks(decoder_layers, cross=True), final_norm()
         self.length = LengthHead(dim, max_length + 1)
-        self.register_buffer("output_bias", torch.zeros(vocab.size))
         self.apply(partial(initialise, std=init_std))
-
-    def restrict(self, predictable: Tensor) -> None:
-        """Never predict the ids that are false in ``predictable [V]``."""
-        self.output_bias.copy_(torch.where(predictable, 0.0, BARRED))
 
     def encode(self, source: Tensor) -> Memory:
         """Read sources ``[B, S]``."""
