@@ -22,6 +22,9 @@ from rdm.vocab import Vocab
 CONF = Path(__file__).parent.parent / "conf"
 
 
+LM = ("system=lm", "model=llama_tiny", "data=toy_text")
+
+
 def compose_only(name: str, *overrides: str) -> DictConfig:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         return compose(name, list(overrides))
@@ -85,15 +88,15 @@ def test_decoding_schedule() -> None:
 )
 def test_open_ended_text(diffusion: str, transition: type) -> None:
     """``system=lm`` draws as the paper does; the strategy is still that of the diffusion, unless another is named."""
-    composed = config("system=lm", "model=llama_tiny", f"diffusion={diffusion}")
+    composed = config(*LM, f"diffusion={diffusion}")
     check_types(composed)
     system, decoding = instantiate(composed.system), instantiate(composed.decoding)
     system.check(decoding)
     assert isinstance(system, DiffusionLanguageModel)
-    assert (system.process.num_steps, system.denoiser.max_length, system.max_tokens) == (100, 256, 128)
+    assert (system.process.num_steps, system.denoiser.max_length, system.max_tokens) == (100, composed.data.length, 128)
     assert isinstance(decoding.transition, transition)
     assert (decoding.proposal.temperature, decoding.proposal.top_p, decoding.length_candidates) == (1.0, 0.95, 1)
-    named = config("system=lm", "model=llama_tiny", "decoding=rdm_cond", "decoding.steps=64", "decoding.top_p=0.8")
+    named = config(*LM, "decoding=rdm_cond", "decoding.steps=64", "decoding.top_p=0.8")
     other = instantiate(named.decoding)
     assert isinstance(other.transition, Conditional)
     assert (other.steps, other.proposal.temperature, other.proposal.top_p) == (64, 1.0, 0.8)
@@ -102,14 +105,14 @@ def test_open_ended_text(diffusion: str, transition: type) -> None:
 @pytest.mark.parametrize("diffusion", ["rdm_absorbing", "multinomial"])
 def test_autoregressive_twin(diffusion: str) -> None:
     """The same network without a time embedding, and its own decoding whatever the diffusion that plays no part."""
-    composed = config("system=ar_lm", "model=llama_tiny", f"diffusion={diffusion}")
+    composed = config("system=ar_lm", *LM[1:], f"diffusion={diffusion}")
     check_types(composed)
     system, decoding = instantiate(composed.system), instantiate(composed.decoding)
     system.check(decoding)
     assert isinstance(system, AutoregressiveLanguageModel)
     assert (decoding.name, decoding.steps) == ("left_to_right", 128)
     assert (decoding.proposal.temperature, decoding.proposal.top_p) == (1.0, 0.95)
-    twin = instantiate(config("system=lm", "model=llama_tiny").system).denoiser.network
+    twin = instantiate(config(*LM).system).denoiser.network
     shapes = [{name: p.shape for name, p in network.named_parameters()} for network in (system.network, twin)]
     assert shapes[0] == shapes[1]
 
@@ -126,7 +129,7 @@ def test_open_ended_decoding_of_a_run(name: str, target: type | None) -> None:
 @pytest.mark.parametrize("system", ["lm", "ar_lm"])
 def test_language_models_need_their_network(system: str) -> None:
     with pytest.raises(Exception, match="needs a decoder-only network: model=llama_tiny") as raised:
-        instantiate(config(f"system={system}").system)
+        instantiate(config(f"system={system}", "data=toy_text").system)
     assert explain(raised.value) == f"system={system} needs a decoder-only network: model=llama_tiny, for example"
 
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from rdm.decoding.proposal import Proposal
-from rdm.decoding.sampler import Decoded, in_words
+from rdm.decoding.sampler import Decoded
+from rdm.describe import in_words
 from rdm.errors import require
 from rdm.vocab import Vocab
 
