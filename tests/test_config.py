@@ -11,21 +11,30 @@ from omegaconf import DictConfig, OmegaConf
 
 from rdm.config import check_types
 from rdm.decoding.beam import BeamSearch
-from rdm.decoding.routing import Ancestral, MaskPredict, PosteriorStep, Unconditional
+from rdm.decoding.routing import Ancestral, Conditional, MaskPredict, PosteriorStep, Unconditional
 from rdm.decoding.schedule import Cosine, Linear
 from rdm.diffusion import noise, objective, pairing, reweighting
 from rdm.errors import UserError
 from rdm.models.layers import TimeEmbedding, Timeless
+from rdm.systems.ar_lm import AutoregressiveLanguageModel
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.base import System
+from rdm.systems.diffusion_lm import DiffusionLanguageModel
 from rdm.vocab import Vocab
 
 CONF = Path(__file__).parent.parent / "conf"
 
 
-def config(*overrides: str, name: str = "train") -> DictConfig:
+LM = ("system=lm", "model=llama_tiny", "data=toy_text")
+
+
+def compose_only(name: str, *overrides: str) -> DictConfig:
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        composed = compose(name, list(overrides))
+        return compose(name, list(overrides))
+
+
+def config(*overrides: str) -> DictConfig:
+    composed = compose_only("train", *overrides)
     composed.run_dir = "unused"
     composed.vocab = {**composed.vocab, **asdict(Vocab(size=30))}
     return composed
@@ -100,12 +109,14 @@ def test_cmlm() -> None:
 @pytest.mark.parametrize("system", choices("system"))
 @pytest.mark.parametrize("model", choices("model"))
 def test_systems_take_the_models_made_for_them(model: str, system: str) -> None:
-    composed = config(f"system={system}", f"model={model}", "model.dim=24", "model.hidden=8")
-    if model.startswith("diffuseq") == (system == "diffuseq"):
+    kinds = {"diffuseq": "diffuseq", "lm": "llama", "ar_lm": "llama"}
+    small = ["model.dim=24", "model.hidden=8", "model.heads=2"]
+    composed = config(f"system={system}", f"model={model}", *small)
+    if model.split("_")[0] == kinds.get(system, model.split("_")[0].replace("diffuseq", "-").replace("llama", "-")):
         check_types(composed)
         assert isinstance(instantiate(composed.system), System)
     else:
-        with pytest.raises(UserError, match=r"model: (EncoderDecoder|DiffuSeqDenoiser) is not a"):
+        with pytest.raises(UserError, match=r"model: (EncoderDecoder|DiffuSeqDenoiser|Llama) is not a"):
             check_types(composed)
 
 
@@ -126,6 +137,48 @@ def test_defaults_follow_the_diffusion_and_yield_to_the_command_line() -> None:
 def test_decoding_schedule() -> None:
     assert isinstance(instantiate(config("decoding=rdm").decoding).schedule, Cosine)
     assert isinstance(instantiate(config("decoding=rdm", "schedule=linear").decoding).schedule, Linear)
+
+
+@pytest.mark.parametrize(
+    ("diffusion", "transition"), [("rdm_absorbing", Unconditional), ("absorbing", Ancestral)], ids=["rdm", "vanilla"]
+)
+def test_open_ended_text(diffusion: str, transition: type) -> None:
+    """``system=lm`` draws as the paper does; the strategy is still that of the diffusion, unless another is named."""
+    composed = config(*LM, f"diffusion={diffusion}")
+    check_types(composed)
+    system, decoding = instantiate(composed.system), instantiate(composed.decoding)
+    system.check(decoding)
+    assert isinstance(system, DiffusionLanguageModel)
+    assert (system.process.num_steps, system.denoiser.max_length, system.max_tokens) == (100, composed.data.length, 128)
+    assert isinstance(decoding.transition, transition)
+    assert (decoding.proposal.temperature, decoding.proposal.top_p, decoding.length_candidates) == (1.0, 0.95, 1)
+    named = config(*LM, "decoding=rdm_cond", "decoding.steps=64", "decoding.top_p=0.8")
+    other = instantiate(named.decoding)
+    assert isinstance(other.transition, Conditional)
+    assert (other.steps, other.proposal.temperature, other.proposal.top_p) == (64, 1.0, 0.8)
+
+
+def test_autoregressive_twin() -> None:
+    """The same network without a time embedding, and its own decoding."""
+    composed = config("system=ar_lm", *LM[1:])
+    check_types(composed)
+    system, decoding = instantiate(composed.system), instantiate(composed.decoding)
+    system.check(decoding)
+    assert isinstance(system, AutoregressiveLanguageModel)
+    assert (decoding.name, decoding.steps) == ("left_to_right", 128)
+    assert (decoding.proposal.temperature, decoding.proposal.top_p) == (1.0, 0.95)
+    twin = instantiate(config(*LM).system).denoiser.network
+    shapes = [{name: p.shape for name, p in network.named_parameters()} for network in (system.network, twin)]
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize(("name", "target"), [("open_ended", Unconditional), ("open_ended_vanilla", None)])
+def test_open_ended_decoding_of_a_run(name: str, target: type | None) -> None:
+    """The two strategies of the paper with its sampling, named in evaluate.py; the vanilla one asks the run."""
+    decoding = compose_only("evaluate", f"decoding={name}", "decoding.steps=64").decoding
+    assert (decoding.steps, decoding.temperature, decoding.top_p, decoding.length_candidates) == (64, 1.0, 0.95, 1)
+    transition = OmegaConf.to_container(decoding, resolve=False)["transition"]  # type: ignore[index, call-overload]
+    assert transition == "${diffusion.vanilla}" if target is None else isinstance(instantiate(transition), target)
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,14 @@ def test_baselines(system: str, decoding: str, tmp_path: Path) -> None:
     assert [(row["system"], row["strategy"]) for row in rows(folder)] == [(system, decoding)]
 
 
+@pytest.mark.parametrize(("system", "strategy"), [("lm", "rdm"), ("ar_lm", "left_to_right")])
+def test_language_models(system: str, strategy: str, tmp_path: Path) -> None:
+    """Trained on packed text, they continue prompts."""
+    folder = train(tmp_path / system, f"system={system}")
+    script("evaluate.py", f"ckpt={folder}", "decoding.steps=3", "limit=4")
+    assert [(row["strategy"], row["sentences"]) for row in rows(folder)] == [(strategy, 4)]
+
+
 def test_unigram_noise_travels_with_the_checkpoint(tmp_path: Path) -> None:
     folder = train(tmp_path / "unigram", "diffusion=rdm_multinomial", "diffusion/noise=unigram")
     script("evaluate.py", f"ckpt={folder}", "decoding.steps=2")

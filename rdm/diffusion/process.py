@@ -4,7 +4,7 @@ Everything on the training and sampling path costs O(B N): the posterior is draw
 (Proposition 3.1, generalised to any gap ``s < t``). The dense form is there for the vanilla bound and for tests.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -23,12 +23,20 @@ class Corruption:
     x0: Tensor  # [R, N] clean tokens
     x_t: Tensor  # [R, N] noised tokens
     t: Tensor  # [R] step of each row, 1..T
-    learnable: Tensor  # [R, N] bool: positions that may be noised; padding and pinned symbols are not
+    learnable: Tensor  # [R, N] bool: positions that may be noised; padding, what is given and pinned symbols are not
 
     @property
     def noisy(self) -> Tensor:
         """``[R, N]``: ``b_t = 0``, that is ``x_t != x_0``."""
         return self.x_t != self.x0
+
+    def keep_clean(self, given: Tensor) -> "Corruption":
+        """The same with the ``given`` positions (bool, ``[R, N]`` or ``[N]``) clean and not learned.
+
+        Positions are noised independently, so to clean some afterwards is never to have noised them.
+        """
+        learnable = self.learnable & ~given
+        return replace(self, x_t=torch.where(given, self.x0, self.x_t), learnable=learnable)
 
 
 class DiffusionProcess(nn.Module):

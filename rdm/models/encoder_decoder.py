@@ -9,17 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from rdm.errors import require
-from rdm.models.layers import Block, Embedding, Extend, KeyValue, initialise, only_these
+from rdm.models.layers import Block, Embedding, Extend, KeyValue, Restricted, initialise, only_these
 from rdm.vocab import Vocab
-
-# Added to the logit of an id that must not be predicted. Its probability is exactly 0, yet nothing becomes infinite,
-# and the number fits into half precision.
-BARRED = -3e4
 
 
 @dataclass(frozen=True)
@@ -36,7 +31,7 @@ class Memory:
         return Memory(self.states[sources], self.mask[sources], key_values)
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(Restricted):
     """Encoder, decoder layers, and one embedding for source, target and output.
 
     Args:
@@ -48,8 +43,6 @@ class EncoderDecoder(nn.Module):
         pre_norm: layer norm before each sublayer instead of after it.
         init_std: of the initial weights; narrow models want more than BERT's 0.02, or attention stays flat for long.
     """
-
-    output_bias: Tensor
 
     def __init__(
         self,
@@ -66,9 +59,8 @@ class EncoderDecoder(nn.Module):
         pre_norm: bool = False,
         init_std: float = 0.02,
     ) -> None:
-        super().__init__()
+        super().__init__(vocab)
         require(dim % heads == 0, f"model.dim ({dim}) must be a multiple of model.heads ({heads})")
-        self.vocab = vocab
         self.dim = dim
         self.max_length = max_length
 
@@ -85,13 +77,8 @@ class EncoderDecoder(nn.Module):
         self.target_embedding = Embedding(self.tokens, positions, dropout)
         self.encoder, self.encoder_norm = blocks(encoder_layers, cross=False), final_norm()
         self.decoder, self.decoder_norm = blocks(decoder_layers, cross=True), final_norm()
-        self.register_buffer("output_bias", torch.zeros(vocab.size))
         self.initialise = partial(initialise, std=init_std)  # parts built around this network start alike
         self.apply(self.initialise)
-
-    def restrict(self, predictable: Tensor) -> None:
-        """Never predict the ids that are false in ``predictable [V]``."""
-        self.output_bias.copy_(torch.where(predictable, 0.0, BARRED))
 
     def encode(self, source: Tensor) -> Memory:
         """Read sources ``[B, S]``."""

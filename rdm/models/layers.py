@@ -7,6 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rdm.vocab import Vocab
+
+# Added to the logit of an id that must not be predicted. Its probability is exactly 0, yet nothing becomes infinite,
+# and the number fits into half precision.
+BARRED = -3e4
+
 KeyValue = tuple[Tensor, Tensor]
 """Keys and values, each ``[B, H, S, D / H]``."""
 
@@ -172,3 +178,18 @@ def initialise(module: nn.Module, std: float) -> None:
         nn.init.normal_(module.weight, std=std)
     if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)
+
+
+class Restricted(nn.Module):
+    """A network that can be told which ids it must not predict: ``output_bias [V]`` is added to its logits."""
+
+    output_bias: Tensor
+
+    def __init__(self, vocab: Vocab) -> None:
+        super().__init__()
+        self.vocab = vocab
+        self.register_buffer("output_bias", torch.zeros(vocab.size))
+
+    def restrict(self, predictable: Tensor) -> None:
+        """Never predict the ids that are false in ``predictable [V]``."""
+        self.output_bias.copy_(torch.where(predictable, 0.0, BARRED))

@@ -1,7 +1,5 @@
 """Discrete diffusion with an encoder-decoder denoiser: the four systems of the paper, and any other combination."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -13,19 +11,21 @@ from rdm.decoding.sampler import Canvas, Observer, Sampler
 from rdm.diffusion.objective import Objective
 from rdm.diffusion.pairing import Pairing
 from rdm.diffusion.process import DiffusionProcess
-from rdm.errors import UserError, require
+from rdm.errors import require
 from rdm.models.denoiser import Denoiser
-from rdm.models.encoder_decoder import Memory
-from rdm.systems.base import Hypotheses, System, Term
+from rdm.systems.base import Hypotheses, Term
+from rdm.systems.denoising import DenoisingSystem
 from rdm.vocab import Vocab
 
 
-class DiffusionSystem(System):
-    """A process, a way to draw noised copies, an objective and a denoiser.
+class DiffusionSystem(DenoisingSystem):
+    """A denoiser that reads a source, and guesses from it how long the target is.
 
     Args:
         length_factor: weight of the length loss (mean over sentences) beside the diffusion loss (mean over tokens).
     """
+
+    denoiser: Denoiser
 
     def __init__(
         self,
@@ -36,25 +36,15 @@ class DiffusionSystem(System):
         denoiser: Denoiser,
         length_factor: float = 0.1,
     ) -> None:
-        super().__init__()
-        self.vocab = vocab
-        self.process = process
-        self.pairing = pairing
-        self.objective = objective
-        self.denoiser = denoiser
+        super().__init__(vocab, process, pairing, objective, denoiser)
         self.length_factor = length_factor
-        denoiser.restrict(process.noise.learnable)
-        # The loss is a mean over the tokens that can be noised: with or without the special symbols.
-        self.unit = "tokens" if process.noise.learnable[vocab.eos] else "ordinary"
 
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
         corruption = self.pairing(self.process, batch.target, generator)
         memory = self.denoiser.encode(batch.source)
-        logits = self.denoiser(corruption.x_t, corruption.t, memory, self.objective.positions(corruption))
-        copies = len(corruption.x0) // len(batch.target)
         lengths = (batch.target != self.vocab.pad).sum(1) - 2  # without <bos> and <eos>
         return [
-            Term("diffusion", self.objective(logits, corruption, self.process) / copies, self.unit),
+            self.diffusion_term(corruption, memory, len(batch.target)),
             Term(
                 "length",
                 functional.cross_entropy(self.denoiser.length_logits(memory).float(), lengths, reduction="sum"),
@@ -82,9 +72,6 @@ class DiffusionSystem(System):
         best = best_candidate(decoded.scores, len(canvas.tokens) // len(source))
         return Hypotheses(decoded.tokens[best], decoded.scores[best], rows=best)
 
-    def _denoise(self, memory: Memory) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        return lambda tokens, t, positions: self.denoiser(tokens, t, memory, positions)
-
     def canvas(self, lengths: Tensor) -> Canvas:
         """Rows ``<bos> . . . <eos> <pad> ...`` with ``lengths [R]`` free positions each."""
         columns = torch.arange(int(lengths.max()) + 2, device=lengths.device)
@@ -95,12 +82,6 @@ class DiffusionSystem(System):
         return Canvas(tokens, pinned=(columns == 0) | (columns >= end))
 
     def check(self, decoding: Decoding) -> None:
-        if not isinstance(decoding, Sampler):
-            raise UserError(f"decoding={decoding.name} is not for diffusion over tokens; try decoding=rdm")
-        steps, trained = decoding.steps, self.process.num_steps
-        require(steps <= trained, f"decoding.steps={steps} is more than the diffusion.num_steps={trained} trained with")
-        longest, candidates = self.denoiser.max_length, decoding.length_candidates
+        sampler = self.as_sampler(decoding)
+        longest, candidates = self.denoiser.max_length, sampler.length_candidates
         require(candidates <= longest, f"decoding.length_candidates={candidates}, but there are only {longest} lengths")
-
-    def fit_to(self, target_counts: Callable[[], Tensor]) -> None:
-        self.process.noise.fit(target_counts)

@@ -1,0 +1,40 @@
+"""The denoiser for open-ended text: a Llama without the causal mask, and a light time embedding."""
+
+from functools import partial
+from itertools import repeat
+
+from torch import Tensor, nn
+
+from rdm.models.layers import TimeEmbedding, initialise
+from rdm.models.llama import Llama, everything
+
+
+class DecoderOnly(nn.Module):
+    """Every position sees all others; what is given stands among them, so there is no memory and no length head."""
+
+    def __init__(self, network: Llama) -> None:
+        super().__init__()
+        self.network = network
+        self.max_length = network.max_length
+        self.time_embedding = TimeEmbedding(network.dim)
+        self.time_embedding.apply(partial(initialise, std=network.init_std))
+
+    def restrict(self, predictable: Tensor) -> None:
+        """Never predict the ids that are false in ``predictable [V]``."""
+        self.network.restrict(predictable)
+
+    def forward(self, x_t: Tensor, t: Tensor, memory: None = None, positions: Tensor | None = None) -> Tensor:
+        """Logits of the clean text.
+
+        Args:
+            x_t: ``[R, N]`` noised tokens.
+            t: ``[R]`` steps, 1..T.
+            memory: there is none.
+            positions: ``[R, N]`` bool, the ``P`` positions to project to the vocabulary; None means all.
+
+        Returns:
+            ``[P, V]`` in row-major order of the positions, or ``[R, N, V]``.
+        """
+        x = self.network.tokens(x_t) + self.time_embedding(t)[:, None]
+        states = self.network(x, repeat(everything))
+        return self.network.project(states if positions is None else states[positions])

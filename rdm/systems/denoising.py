@@ -1,0 +1,67 @@
+"""What every diffusion system shares: the mathematics and the denoiser, whatever the denoiser is given to read."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from rdm.decoding.base import Decoding
+from rdm.decoding.sampler import Denoise, Sampler
+from rdm.diffusion.objective import Objective
+from rdm.diffusion.pairing import Pairing
+from rdm.diffusion.process import Corruption, DiffusionProcess
+from rdm.errors import UserError, require
+from rdm.systems.base import System, Term
+from rdm.vocab import Vocab
+
+
+class Denoises(Protocol):
+    """A network that guesses the clean text; ``memory`` is what it has read of a source, None where there is none."""
+
+    def __call__(self, x_t: Tensor, t: Tensor, memory: Any, positions: Tensor | None = None) -> Tensor:
+        """Logits ``[P, V]`` at the ``positions [R, N]`` of noised tokens ``[R, N]`` at steps ``[R]``."""
+
+    def restrict(self, predictable: Tensor) -> None:
+        """Never predict the ids that are false in ``predictable [V]``."""
+
+
+class DenoisingSystem(System):
+    """A process, a way to draw noised copies, an objective and a denoiser."""
+
+    def __init__(
+        self,
+        vocab: Vocab,
+        process: DiffusionProcess,
+        pairing: Pairing,
+        objective: Objective,
+        denoiser: Denoises,
+    ) -> None:
+        super().__init__()
+        self.vocab = vocab
+        self.process = process
+        self.pairing = pairing
+        self.objective = objective
+        self.denoiser = denoiser
+        denoiser.restrict(process.noise.learnable)
+        # The loss is a mean over the tokens that can be noised: with or without the special symbols.
+        self.unit = "tokens" if process.noise.learnable[vocab.eos] else "ordinary"
+
+    def diffusion_term(self, corruption: Corruption, memory: Any, sentences: int) -> Term:
+        """The objective, as a mean over the noised copies of each of the ``sentences``."""
+        logits = self.denoiser(corruption.x_t, corruption.t, memory, self.objective.positions(corruption))
+        copies = len(corruption.x0) // sentences
+        return Term("diffusion", self.objective(logits, corruption, self.process) / copies, self.unit)
+
+    def _denoise(self, memory: Any) -> Denoise:
+        return lambda tokens, t, positions: self.denoiser(tokens, t, memory, positions)
+
+    def as_sampler(self, decoding: Decoding) -> Sampler:
+        """The strategy, checked to be one for this process."""
+        if not isinstance(decoding, Sampler):
+            raise UserError(f"decoding={decoding.name} is not for diffusion over tokens; try decoding=rdm")
+        steps, trained = decoding.steps, self.process.num_steps
+        require(steps <= trained, f"decoding.steps={steps} is more than the diffusion.num_steps={trained} trained with")
+        return decoding
+
+    def fit_to(self, target_counts: Callable[[], Tensor]) -> None:
+        self.process.noise.fit(target_counts)

@@ -1,0 +1,100 @@
+"""Small language models and packed text for tests."""
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from rdm.data.batching import Batch
+from rdm.data.tokenizer import Tokenizer, Words
+from rdm.data.toy import ToyTranslation
+from rdm.decoding.routing import Transition
+from rdm.decoding.sampler import Sampler
+from rdm.decoding.schedule import Cosine
+from rdm.diffusion.objective import Objective
+from rdm.diffusion.pairing import Pairing
+from rdm.diffusion.process import DiffusionProcess
+from rdm.models.decoder_only import DecoderOnly
+from rdm.models.llama import Llama
+from rdm.systems.ar_lm import AutoregressiveLanguageModel
+from rdm.systems.base import System
+from rdm.systems.diffusion_lm import DiffusionLanguageModel
+from rdm.training.module import combine
+from rdm.training.optim import Cosine as CosineDecay
+from rdm.training.optim import Optimization
+from rdm.vocab import Vocab
+from tests.builders import RECIPES
+
+
+def tiny_llama(vocab: Vocab, dim: int = 32, max_length: int = 16, checkpoint_gradients: bool = False) -> Llama:
+    """Two layers, two heads; eyes wide enough that nothing is invisible for lack of weight."""
+    torch.manual_seed(0)
+    options = {"init_std": dim**-0.5, "checkpoint_gradients": checkpoint_gradients}
+    return Llama(vocab, dim, 2 * dim, heads=2, layers=2, max_length=max_length, **options)
+
+
+def tiny_lm(
+    vocab: Vocab,
+    name: str = "rdm_absorbing",
+    pairing: Pairing | None = None,
+    objective: Objective | None = None,
+    max_tokens: int = 128,
+    **options: int,
+) -> DiffusionLanguageModel:
+    noise, schedule, own_pairing, own_objective, _ = RECIPES[name]
+    denoiser = DecoderOnly(tiny_llama(vocab, **options))
+    process = DiffusionProcess(schedule, noise(vocab))
+    return DiffusionLanguageModel(
+        vocab, process, pairing or own_pairing, objective or own_objective, denoiser, max_tokens
+    )
+
+
+def tiny_ar_lm(vocab: Vocab, **options: int) -> AutoregressiveLanguageModel:
+    return AutoregressiveLanguageModel(vocab, tiny_llama(vocab, **options))
+
+
+def one_canvas(transition: Transition, steps: int = 8, temperature: float = 0.0, top_p: float = 1.0) -> Sampler:
+    """A sampler for text without lengths."""
+    return Sampler("test", steps, transition, Cosine(), temperature, top_p=top_p, length_candidates=1)
+
+
+def window_batch(vocab: Vocab, windows: Tensor, given: int = 0) -> Batch:
+    """A batch as the data module for packed text makes it: the prefix is not counted."""
+    learned = windows[:, given:]
+    counts = {
+        "sentences": torch.tensor(len(windows)),
+        "tokens": (learned != vocab.pad).sum(),
+        "ordinary": vocab.is_ordinary(learned).sum(),
+    }
+    return Batch(windows[:, :given], windows, torch.arange(len(windows)), counts)
+
+
+@cache
+def toy_sentences() -> tuple[Tokenizer, list[list[int]]]:
+    _, targets = ToyTranslation(train_size=64, valid_size=1, test_size=1).read("train")
+    tokenizer = Words()(targets)
+    return tokenizer, tokenizer.encode(targets)
+
+
+def packed(count: int, length: int, ends: bool = True) -> tuple[Vocab, Tensor]:
+    """``count`` windows of ``length`` tokens of text, with ``<eos>`` between sentences if ``ends``."""
+    tokenizer, sentences = toy_sentences()
+    end = [tokenizer.vocab.eos] if ends else []
+    stream = torch.tensor([token for sentence in sentences for token in [*sentence, *end]])
+    return tokenizer.vocab, stream[: count * length].view(count, length)
+
+
+def overfit(system: System, batch: Batch, steps: int, lr: float) -> None:
+    """Train on one batch, and leave the system ready to decode."""
+    optimizer, schedule = Optimization(CosineDecay(warmup_steps=20), lr=lr, weight_decay=0.0).build(
+        system.parameters(), steps
+    )
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(steps):
+        terms = system.loss(batch, generator)
+        loss = combine(terms, {term.name: term.total / batch.counts[term.unit] for term in terms})
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    system.eval()
