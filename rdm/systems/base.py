@@ -28,6 +28,7 @@ class Hypotheses:
     tokens: Tensor  # [B, N] ids, with special symbols and padding
     scores: Tensor  # [B]
     rows: Tensor  # [B] which of the rows an observer saw this one was
+    candidates: Tensor | None = None  # [B, m, N] all that was decoded for each source, where there was a choice
 
 
 class System(nn.Module, ABC):

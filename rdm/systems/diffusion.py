@@ -7,7 +7,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from rdm.data.batching import Batch
-from rdm.decoding.candidates import best_candidate
 from rdm.decoding.sampler import Canvas, Observer, Sampler
 from rdm.diffusion.objective import Objective
 from rdm.diffusion.pairing import Pairing
@@ -70,11 +69,12 @@ class DiffusionSystem(System):
         observer: Observer | None = None,
     ) -> Hypotheses:
         memory = self.denoiser.encode(source)
-        count = decoding.length_candidates
-        lengths = decoding.length_choice(memory.length_logits, count)
+        lengths = decoding.candidate_lengths(memory.length_logits)
         decoded = decoding.run(self.process, self._denoise(memory), self.canvas(lengths.flatten()), generator, observer)
-        best = best_candidate(decoded.scores, count)
-        return Hypotheses(decoded.tokens[best], decoded.scores[best], rows=best)
+        tokens, scores = decoded.tokens.unflatten(0, lengths.shape), decoded.scores.view(lengths.shape)
+        chosen = decoding.selection(tokens, self.vocab.is_ordinary(tokens), scores)
+        rows = torch.arange(len(source), device=source.device) * lengths.shape[1] + chosen
+        return Hypotheses(decoded.tokens[rows], decoded.scores[rows], rows, candidates=tokens)
 
     def _denoise(self, memory: Memory) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         return lambda tokens, t, positions: self.denoiser(tokens, t, memory, positions)
