@@ -36,7 +36,7 @@ def pairwise_bleu(tokens: Tensor, text: Tensor) -> Tensor:
     """
     lengths = text.sum(-1)
     packed = tokens.gather(-1, (~text).long().argsort(dim=-1, stable=True))[..., : int(lengths.max())]
-    size = int(tokens.max()) + 1
+    size = int(packed.max()) + 1 if packed.numel() else 1
     grams, matches = torch.zeros_like(packed), []
     for order in range(1, ORDERS + 1):
         # An n-gram is the (n-1)-gram before it and a token, renumbered so that the ids stay small.

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,15 @@ class Hypotheses:
     candidates: Tensor | None = None  # [B, m, N] all that was decoded for each source, where there was a choice
 
 
+@dataclass(frozen=True)
+class Likelihood:
+    """The negative log-likelihood of ``B`` targets, the end of the text included."""
+
+    nats: Tensor  # [B] float64
+    tokens: Tensor  # [B] what it is divided by: the tokens of the text, and one for its end
+    kind: Literal["exact", "bound", "surrogate"]
+
+
 class System(nn.Module, ABC):
     """Something that can be trained on batches and generate from them."""
 
@@ -47,6 +56,12 @@ class System(nn.Module, ABC):
         observer: Callable[..., None] | None = None,
     ) -> Hypotheses:
         """Outputs for sources ``[B, S]`` (see :class:`~rdm.data.batching.Batch`); a given prefix is not repeated."""
+
+    def likelihood(
+        self, batch: Batch, draws: int | None = None, generator: torch.Generator | None = None
+    ) -> Likelihood | None:
+        """How likely the targets are, with ``draws`` Monte-Carlo draws (None: as exact as can be); None if unknown."""
+        return None
 
     def check(self, decoding: Any) -> None:
         """Raise a :class:`~rdm.errors.UserError` if this system cannot be decoded that way."""

@@ -8,12 +8,13 @@ from torch.nn import functional
 
 from rdm.data.batching import Batch
 from rdm.decoding.sampler import Canvas, Observer, Sampler
+from rdm.diffusion.likelihood import negative_log_likelihood
 from rdm.diffusion.objective import Objective
 from rdm.diffusion.pairing import Pairing
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 from rdm.models.encoder_decoder import EncoderDecoder, Memory
-from rdm.systems.base import Hypotheses, System, Term
+from rdm.systems.base import Hypotheses, Likelihood, System, Term
 from rdm.vocab import Vocab
 
 
@@ -75,6 +76,22 @@ class DiffusionSystem(System):
         chosen = decoding.selection(tokens, self.vocab.is_ordinary(tokens), scores)
         rows = torch.arange(len(source), device=source.device) * lengths.shape[1] + chosen
         return Hypotheses(decoded.tokens[rows], decoded.scores[rows], rows, candidates=tokens)
+
+    @torch.inference_mode()
+    def likelihood(
+        self, batch: Batch, draws: int | None = None, generator: torch.Generator | None = None
+    ) -> Likelihood:
+        """A bound on ``-log p(length | source) - log p(text | length, source)``."""
+        memory, target = self.denoiser.encode(batch.source), batch.target
+        lengths = (target != self.vocab.pad).sum(1) - 2
+        text = negative_log_likelihood(self.process, self.objective, self._denoise(memory), target, draws, generator)
+        length = functional.cross_entropy(memory.length_logits.float(), lengths, reduction="none")
+        ends = (target == self.vocab.bos) | (target == self.vocab.eos)
+        return Likelihood(
+            nats=text + length,
+            tokens=(self.process.learnable(target) & ~ends).sum(1) + 1,
+            kind="bound" if self.objective.is_bound(self.process) else "surrogate",
+        )
 
     def _denoise(self, memory: Memory) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         return lambda tokens, t, positions: self.denoiser(tokens, t, memory, positions)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from rdm.decoding.candidates import BestScore, LengthChoice, MinimumBayesRisk, NearLengths, TopLengths, share_out
 from rdm.decoding.bleu import pairwise_bleu
+from rdm.decoding.candidates import BestScore, LengthChoice, MinimumBayesRisk, NearLengths, TopLengths, share_out
 from rdm.decoding.routing import Unconditional
 from tests.decoding.helpers import make_sampler, seeded
 from tests.evaluation.brute_force import sentence_bleu

@@ -1,0 +1,64 @@
+"""Nats and bits a token over a split, with their standard error."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from rdm.data.batching import Collate
+from rdm.data.corpus import Split
+from rdm.data.pairs import PairsDataModule
+from rdm.errors import require
+from rdm.evaluation.metrics.base import Metric
+from rdm.systems.base import System
+
+
+def measure(
+    system: System,
+    data: PairsDataModule,
+    split: Split,
+    limit: int | None,
+    batch_size: int,
+    draws: int | None,
+    seed: int,
+) -> list[Metric]:
+    """``nats_per_token`` and ``bits_per_token`` of the first ``limit`` targets of a split.
+
+    Args:
+        draws: Monte-Carlo draws a sentence; None sums over every step.
+    """
+    require(draws is None or draws >= 1, f"likelihood must be all or a number of draws from 1 up, got {draws}")
+    device = next(system.parameters()).device
+    generator = torch.Generator(device).manual_seed(seed)
+    pairs, collate = data.pairs(split), Collate(data.vocab)
+    nats, tokens, kind = [], [], ""
+    indices = range(len(pairs))[:limit]
+    for start in range(0, len(indices), batch_size):
+        batch = collate([pairs[index] for index in indices[start : start + batch_size]])
+        batch.source, batch.target = batch.source.to(device), batch.target.to(device)
+        found = system.likelihood(batch, draws, generator)
+        if found is None:
+            reason = f"{type(system).__name__} gives no likelihood"
+            return [Metric(name, None, skipped=reason) for name in ("nats_per_token", "bits_per_token")]
+        nats.append(found.nats.cpu())
+        tokens.append(found.tokens.cpu())
+        kind = found.kind
+    mean, error = ratio(torch.cat(nats), torch.cat(tokens))
+    signature = f"{kind}|draws:{draws or 'all'}|seed:{seed}|sentences:{len(indices)}|end:counted"
+    bits = (mean / math.log(2), None if error is None else error / math.log(2))
+    return [
+        Metric("nats_per_token", mean, signature, error),
+        Metric("bits_per_token", bits[0], signature, bits[1]),
+    ]
+
+
+def ratio(nats: Tensor, tokens: Tensor) -> tuple[float, float | None]:
+    """``sum nats / sum tokens`` over sentences, and its standard error by the delta method.
+
+    Sentences are taken for independent, so the error covers the choice of sentences as well as the Monte-Carlo draws.
+    """
+    mean, count = nats.sum() / tokens.sum(), len(nats)
+    if count < 2:
+        return mean.item(), None
+    variance = ((nats - mean * tokens) ** 2).sum() * count / (count - 1)
+    return mean.item(), (variance.sqrt() / tokens.sum()).item()
