@@ -1,17 +1,18 @@
-"""Decode a split and record the score: ``python evaluate.py ckpt=outputs/<run>``; see conf/evaluate.yaml."""
+"""Decode a split and record its metrics: ``python evaluate.py ckpt=outputs/<run>``; see conf/evaluate.yaml."""
 
 import time
 from pathlib import Path
 
 import hydra
+from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from rdm import cli
-from rdm.config import EvaluateOptions, check_options
+from rdm.config import EvaluateOptions, check_options, check_types
 from rdm.errors import require
 from rdm.evaluation.decode import translate
-from rdm.evaluation.metrics import sacre_bleu
-from rdm.evaluation.results import append
+from rdm.evaluation.likelihood import measure
+from rdm.evaluation.results import append, fingerprint, write_hypotheses
 from rdm.runs import commit, load
 
 
@@ -19,36 +20,47 @@ from rdm.runs import commit, load
 @cli.job
 def main(config: DictConfig) -> str:
     check_options(config, EvaluateOptions)
+    check_types(config.metrics, "metrics")
     require(config.limit is None or config.limit >= 1, f"limit must be at least 1, got {config.limit}")
+    scorers = [instantiate(scorer) for scorer in config.metrics.values() if scorer]
     loaded = load(config)
     run, decoding, data = loaded.run, loaded.decoding, loaded.data
     sides = (data.texts(config.split)[0], *data.references(config.split))
     sources, *references = (side[: config.limit] for side in sides)
-    outputs, seconds = translate(loaded.system, decoding, data, sources, config.batch_size, config.seed)
-    metric = sacre_bleu(outputs, references)
-    row = {
+    outputs = translate(loaded.system, decoding, data, sources, config.batch_size, config.seed)
+    metrics = [scorer(outputs.texts, references, sources, outputs.candidates) for scorer in scorers]
+    if config.likelihood is not None:
+        options = (config.batch_size, config.likelihood, config.seed)
+        metrics += measure(loaded.system, data, config.split, config.limit, *options)
+    settings = {
         "run": str(run.folder),
+        "recipe": run.recipe(),
+        "train_seed": run.config.seed,
+        "data": run.choices().get("data"),
         "system": run.config.diffusion.name,
         "checkpoint_step": loaded.step,
         "average": config.average,
-        "metric": metric.name,
-        "value": round(metric.value, 4),
-        "signature": metric.signature,
         **decoding.describe(),
         "seed": config.seed,
         "split": config.split,
         "sentences": len(sources),
         "batch_size": config.batch_size,
-        "sentences_per_second": round(len(sources) / seconds, 2),
+    }
+    results = Path(config.results or run.folder / "results.jsonl")
+    hypotheses = results.parent / "hypotheses" / f"{fingerprint(settings)}.jsonl"
+    write_hypotheses(hypotheses, sources, references, outputs)
+    speed = round(len(sources) / outputs.seconds, 2)
+    row = {
+        **settings,
+        "metrics": {metric.name: metric.row() for metric in metrics},
+        "sentences_per_second": speed,
+        "hypotheses": str(hypotheses),
         "commit": commit(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
     }
-    results = Path(config.results or run.folder / "results.jsonl")
     append(results, row)
-    print(
-        f"{row['system']} {row['strategy']} {row['steps']} iterations: {metric.value:.2f} {metric.name}, "
-        f"{row['sentences_per_second']} sentences/s, {len(sources)} sentences"
-    )
+    print(f"{row['system']} {row['strategy']} {row['steps']} iterations: {speed} sentences/s, {len(sources)} sentences")
+    print(*(f"  {metric}" for metric in metrics), f"  wrote {hypotheses}", sep="\n")
     return str(results)
 
 

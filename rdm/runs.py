@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
@@ -20,6 +21,7 @@ from torch import Tensor
 from rdm.config import check_types
 from rdm.data.pairs import PairsDataModule
 from rdm.errors import UserError, require
+from rdm.evaluation.results import fingerprint
 from rdm.systems.base import System
 
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "tokenizers", "sacrebleu")
@@ -40,6 +42,12 @@ def commit() -> str | None:
         return None
 
 
+def choices() -> dict[str, str]:
+    """What Hydra was told to choose of each group; nothing outside Hydra."""
+    chosen = HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
+    return {str(group): str(choice) for group, choice in chosen.items() if not str(group).startswith("hydra/")}
+
+
 @dataclass(frozen=True)
 class Run:
     """A folder with a trained model, and the checkpoint file meant if one was named."""
@@ -55,7 +63,7 @@ class Run:
         OmegaConf.save(config, run.folder / "config.yaml", resolve=True)
         data.tokenizer.save(run.folder / "tokenizer.json")
         versions = {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
-        record = {"commit": commit(), "versions": versions, "data": data.fingerprint()}
+        record = {"commit": commit(), "versions": versions, "data": data.fingerprint(), "choices": choices()}
         (run.folder / "versions.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         return run
 
@@ -86,6 +94,20 @@ class Run:
         config = OmegaConf.load(self.folder / "config.yaml")
         assert isinstance(config, DictConfig)
         return config
+
+    def choices(self) -> dict[str, str]:
+        """What was chosen of each configuration group, as far as the run has kept it."""
+        file = self.folder / "versions.json"
+        return json.loads(file.read_text(encoding="utf-8")).get("choices", {}) if file.is_file() else {}
+
+    def recipe(self) -> str:
+        """A hash of all that makes the model but the seed: runs of one recipe differ by chance alone."""
+        config = OmegaConf.to_container(self.config)
+        assert isinstance(config, dict)
+        parts = {name: dict(config[name]) for name in ("data", "system", "optimizer", "trainer")}
+        parts["data"].pop("seed", None)
+        parts["trainer"].pop("default_root_dir", None)  # where a run was written
+        return fingerprint(parts)
 
     def checkpoints(self, average: int = 1) -> list[Path]:
         """The checkpoint that was named, or else the one trained longest; with ``average``, so many that end there."""

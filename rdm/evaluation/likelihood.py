@@ -1,6 +1,7 @@
 """Nats and bits a token over a split, with their standard error."""
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -19,15 +20,15 @@ def measure(
     split: Split,
     limit: int | None,
     batch_size: int,
-    draws: int | None,
+    draws: int | Literal["all"],
     seed: int,
 ) -> list[Metric]:
     """``nats_per_token`` and ``bits_per_token`` of the first ``limit`` targets of a split.
 
     Args:
-        draws: Monte-Carlo draws a sentence; None sums over every step.
+        draws: Monte-Carlo draws a sentence; "all" sums over every step.
     """
-    require(draws is None or draws >= 1, f"likelihood must be all or a number of draws from 1 up, got {draws}")
+    require(draws == "all" or draws >= 1, f"likelihood must be all or a number of draws from 1 up, got {draws}")
     device = next(system.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
     pairs, collate = data.pairs(split), Collate(data.vocab)
@@ -36,7 +37,7 @@ def measure(
     for start in range(0, len(indices), batch_size):
         batch = collate([pairs[index] for index in indices[start : start + batch_size]])
         batch.source, batch.target = batch.source.to(device), batch.target.to(device)
-        found = system.likelihood(batch, draws, generator)
+        found = system.likelihood(batch, None if draws == "all" else draws, generator)
         if found is None:
             reason = f"{type(system).__name__} gives no likelihood"
             return [Metric(name, None, skipped=reason) for name in ("nats_per_token", "bits_per_token")]
@@ -44,7 +45,7 @@ def measure(
         tokens.append(found.tokens.cpu())
         kind = found.kind
     mean, error = ratio(torch.cat(nats), torch.cat(tokens))
-    signature = f"{kind}|draws:{draws or 'all'}|seed:{seed}|sentences:{len(indices)}|end:counted"
+    signature = f"{kind}|draws:{draws}|seed:{seed}|sentences:{len(indices)}|end:counted"
     bits = (mean / math.log(2), None if error is None else error / math.log(2))
     return [
         Metric("nats_per_token", mean, signature, error),

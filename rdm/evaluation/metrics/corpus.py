@@ -1,10 +1,18 @@
 """Corpus-level overlap with references, by sacreBLEU."""
 
 import re
+from collections.abc import Sequence
 
 from sacrebleu.metrics import BLEU, CHRF
 
 from rdm.evaluation.metrics.base import Scorer, Texts
+
+
+def sacre_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, str]:
+    """Corpus BLEU and its signature, against one or more lists of references."""
+    bleu = BLEU(force=True)  # our own text ends in a separate full stop
+    value = bleu.corpus_score(list(hypotheses), [list(stream) for stream in references]).score
+    return value, str(bleu.get_signature())
 
 
 class SacreBleu(Scorer):
@@ -13,9 +21,7 @@ class SacreBleu(Scorer):
     name = "sacrebleu"
 
     def score(self, texts: Texts) -> tuple[float, str]:
-        bleu = BLEU(force=True)  # our own text ends in a separate full stop
-        value = bleu.corpus_score(list(texts.hypotheses), [list(stream) for stream in texts.references]).score
-        return value, str(bleu.get_signature())
+        return sacre_bleu(texts.hypotheses, texts.references)
 
 
 class ChrF(Scorer):
