@@ -196,7 +196,7 @@ class Coherence(NeedsModel):
         means = [score.mean() for score in scores if len(score)]
         if not means:
             raise Skipped("needs a hypothesis that is not empty")
-        signature = f"model:{self.model}|nats|mean:texts|empty:{len(scores) - len(means)}"
+        signature = f"model:{self.model}|nats|mean:texts|empty:left-out"
         return torch.stack(means).mean().item(), signature
 
 
@@ -214,4 +214,4 @@ class GenerativePerplexity(NeedsModel):
         scores = torch.cat(model.log_probs([""] * len(texts.hypotheses), texts.hypotheses))
         if not len(scores):
             raise Skipped("needs a hypothesis that is not empty")
-        return scores.mean().neg().exp().item(), f"model:{self.model}|tokens:{len(scores)}|mean:tokens"
+        return scores.mean().neg().exp().item(), f"model:{self.model}|mean:tokens"
