@@ -22,6 +22,8 @@ def main(config: DictConfig) -> str:
     check_options(config, EvaluateOptions)
     check_types(config.metrics, "metrics")
     require(config.limit is None or config.limit >= 1, f"limit must be at least 1, got {config.limit}")
+    draws = config.likelihood
+    require(draws in (None, "all") or draws >= 1, f"likelihood must be all or at least 1 draw, got {draws}")
     scorers = [instantiate(scorer) for scorer in config.metrics.values() if scorer]
     loaded = load(config)
     run, decoding, data = loaded.run, loaded.decoding, loaded.data
@@ -29,9 +31,8 @@ def main(config: DictConfig) -> str:
     sources, *references = (side[: config.limit] for side in sides)
     outputs = translate(loaded.system, decoding, data, sources, config.batch_size, config.seed)
     metrics = [scorer(outputs.texts, references, sources, outputs.candidates) for scorer in scorers]
-    if config.likelihood is not None:
-        options = (config.batch_size, config.likelihood, config.seed)
-        metrics += measure(loaded.system, data, config.split, config.limit, *options)
+    if draws is not None:
+        metrics += measure(loaded.system, data, config.split, config.limit, config.batch_size, draws, config.seed)
     settings = {
         "run": str(run.folder),
         "recipe": run.recipe(),

@@ -9,7 +9,6 @@ from torch import Tensor
 from rdm.data.batching import Collate
 from rdm.data.corpus import Split
 from rdm.data.pairs import PairsDataModule
-from rdm.errors import require
 from rdm.evaluation.metrics.base import Metric
 from rdm.systems.base import System
 
@@ -28,7 +27,6 @@ def measure(
     Args:
         draws: Monte-Carlo draws a sentence; "all" sums over every step.
     """
-    require(draws == "all" or draws >= 1, f"likelihood must be all or a number of draws from 1 up, got {draws}")
     device = next(system.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
     pairs, collate = data.pairs(split), Collate(data.vocab)
