@@ -24,32 +24,27 @@ def main(config: DictConfig) -> str:
     require(config.limit is None or config.limit >= 1, f"limit must be at least 1, got {config.limit}")
     draws = config.likelihood
     require(draws in (None, "all") or draws >= 1, f"likelihood must be all or at least 1 draw, got {draws}")
+    require(any(config.metrics.values()), "metrics: name at least one")
     scorers = [instantiate(scorer) for scorer in config.metrics.values() if scorer]
     loaded = load(config)
-    run, decoding, data = loaded.run, loaded.decoding, loaded.data
+    data = loaded.data
     sides = (data.texts(config.split)[0], *data.references(config.split))
     sources, *references = (side[: config.limit] for side in sides)
-    outputs = translate(loaded.system, decoding, data, sources, config.batch_size, config.seed)
-    metrics = [scorer(outputs.texts, references, sources, outputs.candidates) for scorer in scorers]
-    if draws is not None:
-        metrics += measure(loaded.system, data, config.split, config.limit, config.batch_size, draws, config.seed)
+    outputs = translate(loaded.system, loaded.decoding, data, sources, config.batch_size, config.seed)
     settings = {
-        "run": str(run.folder),
-        "recipe": run.recipe(),
-        "train_seed": run.config.seed,
-        "data": run.choices().get("data"),
-        "system": run.config.diffusion.name,
-        "checkpoint_step": loaded.step,
+        **loaded.describe(),
         "average": config.average,
-        **decoding.describe(),
         "seed": config.seed,
         "split": config.split,
         "sentences": len(sources),
         "batch_size": config.batch_size,
     }
-    results = Path(config.results or run.folder / "results.jsonl")
+    results = Path(config.results or loaded.run.folder / "results.jsonl")
     hypotheses = results.parent / "hypotheses" / f"{fingerprint(settings)}.jsonl"
     write_hypotheses(hypotheses, sources, references, outputs)
+    metrics = [scorer(outputs.texts, references, sources, outputs.candidates) for scorer in scorers]
+    if draws is not None:
+        metrics += measure(loaded.system, data, config.split, config.limit, config.batch_size, draws, config.seed)
     speed = round(len(sources) / outputs.seconds, 2)
     row = {
         **settings,

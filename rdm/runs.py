@@ -168,6 +168,19 @@ class Loaded:
     decoding: Any
     data: PairsDataModule
 
+    def describe(self) -> dict[str, Any]:
+        """What a result row says of the model and how it is decoded."""
+        config = self.run.config
+        return {
+            "run": str(self.run.folder),
+            "recipe": self.run.recipe(),
+            "train_seed": config.seed,
+            "data": self.run.choices().get("data"),
+            "system": config.diffusion.name,
+            "checkpoint_step": self.step,
+            **self.decoding.describe(),
+        }
+
 
 def load(config: DictConfig) -> Loaded:
     """The run, weights and strategy that the options of evaluate.py and generate.py ask for."""
