@@ -6,6 +6,7 @@ with ``h`` and ``r`` the lengths of hypothesis and reference. Where an order has
 ``log(h) / (5 * 2^k)`` matches; orders that still have none (``h = 1``) are left out of the sum. No common word is 0.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,21 +35,24 @@ def pairwise_bleu(tokens: Tensor, text: Tensor) -> Tensor:
         tokens: ``[B, m, N]`` ids.
         text: ``[B, m, N]`` bool, the ids that count.
     """
-    lengths = text.sum(-1)
-    packed = tokens.gather(-1, (~text).long().argsort(dim=-1, stable=True))[..., : int(lengths.max())]
-    size = int(packed.max()) + 1 if packed.numel() else 1
-    grams, matches = torch.zeros_like(packed), []
+    # NumPy, because these arrays are small: on a busy machine torch's threads would mostly wait for each other.
+    ids, real = tokens.cpu().numpy(), text.cpu().numpy()
+    lengths = real.sum(-1)
+    packed = np.take_along_axis(ids, (~real).argsort(axis=-1, kind="stable"), -1)[..., : lengths.max()]
+    size = int(packed.max(initial=0)) + 1
+    grams, matches = np.zeros_like(packed), []
     for order in range(1, ORDERS + 1):
         # An n-gram is the (n-1)-gram before it and a token, renumbered so that the ids stay small.
-        first, last = grams[..., : packed.shape[-1] - order + 1], packed[..., order - 1 :]
-        grams = torch.unique(first * size + last, return_inverse=True)[1]
-        places = torch.arange(grams.shape[-1], device=tokens.device)
-        valid = places < (lengths - order + 1)[..., None]
-        before = (grams[..., :, None] == grams[..., None, :]).tril(-1).sum(-1)
-        keys = torch.where(valid, grams * (grams.shape[-1] + 1) + before, -1)
+        width = max(packed.shape[-1] - order + 1, 0)
+        first, last = grams[..., :width], packed[..., order - 1 :]
+        grams = np.unique(first * size + last, return_inverse=True)[1].reshape(last.shape)
+        valid = np.arange(width) < (lengths - order + 1)[..., None]
+        before = np.tril(grams[..., :, None] == grams[..., None, :], -1).sum(-1)
+        keys = np.where(valid, grams * (width + 1) + before, -1)
         common = [
-            ((one[:, None, :, None] == keys[:, :, None, :]).any(-1) & real[:, None]).sum(-1)
-            for one, real in zip(keys.unbind(1), valid.unbind(1), strict=True)
+            ((keys[:, i, None, :, None] == keys[:, :, None, :]).any(-1) & valid[:, i, None]).sum(-1)
+            for i in range(keys.shape[1])
         ]
-        matches.append(torch.stack(common, 1))
-    return smoothed_bleu(torch.stack(matches, -1), lengths[:, :, None], lengths[:, None, :])
+        matches.append(np.stack(common, 1))
+    counts, sizes = torch.from_numpy(np.stack(matches, -1)), torch.from_numpy(lengths)
+    return smoothed_bleu(counts, sizes[:, :, None], sizes[:, None, :]).to(tokens.device)
