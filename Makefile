@@ -5,7 +5,7 @@ READY := .venv/.ready
 DEMO := outputs/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train test test-slow lint bench clean
+.PHONY: help setup demo train test test-slow lint bench comet clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,6 +42,11 @@ lint: $(READY)  ## ruff and mypy
 
 bench: $(READY)  ## measure training and decoding speed; ARGS="--quick" takes under a minute
 	$(BIN)/python -m rdm.bench $(ARGS)
+
+comet:  ## COMET of saved hypotheses, in an environment of its own: make comet FILE=outputs/<run>/hypotheses/<name>.jsonl
+	test -x .venv-comet/bin/python || $(PYTHON) -m venv .venv-comet
+	.venv-comet/bin/pip install --disable-pip-version-check -q unbabel-comet==2.2.7
+	.venv-comet/bin/python scripts/comet_score.py $(FILE) $(ARGS)
 
 clean:  ## remove caches and outputs, keep .venv
 	rm -rf outputs data/cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -1,17 +1,18 @@
-"""Decode a split and record the score: ``python evaluate.py ckpt=outputs/<run>``; see conf/evaluate.yaml."""
+"""Decode a split and record its metrics: ``python evaluate.py ckpt=outputs/<run>``; see conf/evaluate.yaml."""
 
 import time
 from pathlib import Path
 
 import hydra
+from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from rdm import cli
-from rdm.config import EvaluateOptions, check_options
+from rdm.config import EvaluateOptions, check_options, check_types
 from rdm.errors import require
 from rdm.evaluation.decode import translate
-from rdm.evaluation.metrics import sacre_bleu
-from rdm.evaluation.results import append
+from rdm.evaluation.likelihood import measure
+from rdm.evaluation.results import append, fingerprint, write_hypotheses
 from rdm.runs import commit, load
 
 
@@ -19,40 +20,46 @@ from rdm.runs import commit, load
 @cli.job
 def main(config: DictConfig) -> str:
     check_options(config, EvaluateOptions)
+    check_types(config.metrics, "metrics")
     require(config.limit is None or config.limit >= 1, f"limit must be at least 1, got {config.limit}")
+    draws = config.likelihood
+    require(draws in (None, "all") or draws >= 1, f"likelihood must be all or at least 1 draw, got {draws}")
+    require(any(config.metrics.values()), "metrics: name at least one")
+    scorers = [instantiate(scorer) for scorer in config.metrics.values() if scorer]
     loaded = load(config)
-    run, decoding, data = loaded.run, loaded.decoding, loaded.data
+    data = loaded.data
     asked = data.questions(config.split).first(config.limit)
-    outputs, seconds = translate(loaded.system, decoding, data, asked.rows, config.batch_size, config.seed)
-    metric = sacre_bleu(outputs, asked.references)
-    row = {
-        "run": str(run.folder),
-        "system": run.config.name,
-        "checkpoint_step": loaded.step,
+    outputs = translate(loaded.system, loaded.decoding, data, asked.rows, config.batch_size, config.seed)
+    settings = {
+        **loaded.describe(),
         "average": config.average,
-        "metric": metric.name,
-        "value": round(metric.value, 4),
-        "signature": metric.signature,
-        **decoding.describe(),
         "seed": config.seed,
-        "data": run.config.data.name,
         "text": data.corpus.fingerprint(config.split),
         "split": config.split,
         "sentences": len(asked),
         "sources_cut": sum(asked.cut),
         "batch_size": config.batch_size,
-        "sentences_per_second": round(len(asked) / seconds, 2),
+    }
+    results = Path(config.results or loaded.run.folder / "results.jsonl")
+    hypotheses = results.parent / "hypotheses" / f"{fingerprint(settings)}.jsonl"
+    write_hypotheses(hypotheses, asked.sources, asked.references, outputs)
+    metrics = [scorer(outputs.texts, asked.references, asked.sources, outputs.candidates) for scorer in scorers]
+    if draws is not None:
+        metrics += measure(loaded.system, data, config.split, config.limit, config.batch_size, draws, config.seed)
+    speed = round(len(asked) / outputs.seconds, 2)
+    row = {
+        **settings,
+        "metrics": {metric.name: metric.row() for metric in metrics},
+        "sentences_per_second": speed,
+        "hypotheses": str(hypotheses),
         "commit": commit(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
     }
-    results = Path(config.results or run.folder / "results.jsonl")
     append(results, row)
     if any(asked.cut):
         print(f"{sum(asked.cut)} sources are longer than the model takes and were decoded without their end")
-    print(
-        f"{row['system']} {decoding}: {metric.value:.2f} {metric.name}, "
-        f"{row['sentences_per_second']} sentences/s, {len(asked)} sentences"
-    )
+    print(f"{row['system']} {loaded.decoding}: {speed} sentences/s, {len(asked)} sentences")
+    print(*(f"  {metric}" for metric in metrics), f"  wrote {hypotheses}", sep="\n")
     return str(results)
 
 

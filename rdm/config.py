@@ -64,6 +64,7 @@ class EvaluateOptions(TrainOptions):
     split: Literal["train", "valid", "test"]
     limit: int | None
     batch_size: int
+    likelihood: int | Literal["all"] | None
     results: str | None
 
 

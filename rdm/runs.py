@@ -21,6 +21,7 @@ from rdm.config import check_types
 from rdm.data.module import TextDataModule
 from rdm.data.tokenizer import Tokenizer
 from rdm.errors import UserError, require
+from rdm.evaluation.results import fingerprint
 from rdm.systems.base import System
 
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "tokenizers", "sacrebleu")
@@ -93,6 +94,17 @@ class Run:
         assert isinstance(config, DictConfig)
         return config
 
+    def recipe(self) -> str:
+        """A hash of all that makes the model but the seed: runs of one recipe differ by chance alone."""
+        config = OmegaConf.to_container(self.config)
+        assert isinstance(config, dict)
+        data, trainer = dict(config["data"]["module"]), dict(config["trainer"])
+        loading = data["loading"]
+        data["loading"] = {name: loading[name] for name in ("max_tokens", "max_sentences")}
+        trainer.pop("default_root_dir", None)  # where a run was written
+        parts = {"data": data, "trainer": trainer, **{name: config[name] for name in ("system", "optimizer")}}
+        return fingerprint(parts)
+
     def checkpoints(self, average: int = 1) -> list[Path]:
         """The checkpoint that was named, or else the one trained longest; with ``average``, so many that end there."""
         require(average >= 1, f"average must be at least 1, got {average}")
@@ -151,6 +163,19 @@ class Loaded:
     step: int  # the training step the weights are from
     decoding: Any
     data: TextDataModule
+
+    def describe(self) -> dict[str, Any]:
+        """What a result row says of the model and how it is decoded."""
+        config = self.run.config
+        return {
+            "run": str(self.run.folder),
+            "recipe": self.run.recipe(),
+            "train_seed": config.seed,
+            "data": config.data.name,
+            "system": config.name,
+            "checkpoint_step": self.step,
+            **self.decoding.describe(),
+        }
 
 
 def load(config: DictConfig) -> Loaded:

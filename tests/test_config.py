@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from rdm.config import check_types
 from rdm.decoding.beam import BeamSearch
+from rdm.decoding.candidates import MinimumBayesRisk
 from rdm.decoding.routing import Ancestral, Conditional, MaskPredict, PosteriorStep, Unconditional
 from rdm.decoding.schedule import Cosine, Linear
 from rdm.diffusion import noise, objective, pairing, reweighting
@@ -190,6 +191,25 @@ def test_every_choice_is_well_formed(group: str) -> None:
         check_types(composed)
         if group in ("decoding", "schedule", "reweighting", "optimizer"):
             instantiate(composed[group] if group != "schedule" else composed.decoding.schedule)
+
+
+@pytest.mark.parametrize("choice", choices("metrics"))
+def test_every_choice_of_metrics(choice: str) -> None:
+    """Every metric is built from its configuration and carries the name it has there."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        metrics = compose("evaluate", [f"metrics={choice}"]).metrics
+    check_types(metrics, "metrics")
+    assert [instantiate(metric).name for metric in metrics.values()] == list(metrics)
+
+
+def test_paper_protocol_for_paraphrase() -> None:
+    """Ten candidates of three lengths, temperature 0.3, Gumbel scale 5, uncond, cosine, then MBR."""
+    decoding = instantiate(config("decoding=mbr").decoding)
+    assert (decoding.samples, decoding.length_candidates, decoding.proposal.temperature) == (10, 3, 0.3)
+    assert isinstance(decoding.transition, Unconditional)
+    assert decoding.transition.gumbel_scale == 5
+    assert isinstance(decoding.schedule, Cosine)
+    assert isinstance(decoding.selection, MinimumBayesRisk)
 
 
 @pytest.mark.parametrize("group", ["noise", "noise_schedule", "pairing", "time"])

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ def train(folder: Path, *overrides: str) -> Path:
     return folder
 
 
-def rows(folder: Path) -> list[dict[str, object]]:
+def rows(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
 
 
@@ -74,21 +75,38 @@ def test_evaluate_sweep_makes_a_table(run: Path, tmp_path: Path) -> None:
         assert row["sentences"] == 8
         assert row["candidates"] == 5
         assert row["checkpoint_step"] == 6
-        assert "tok:13a" in str(row["signature"])
-        assert float(str(row["sentences_per_second"])) > 0
+        assert row["data"] == "toy_translation"
+        assert "tok:13a" in row["metrics"]["sacrebleu"]["signature"]
+        assert list(row["metrics"]) == ["sacrebleu", "chrf"]
+        assert row["sentences_per_second"] > 0
+        assert len(Path(row["hypotheses"]).read_text().splitlines()) == 8
+    assert len({row["hypotheses"] for row in results}) == 4
     assert "4 iterations" in done.stdout
     report = script("-m", "rdm.report", str(run))
-    assert (run / "bleu.png").is_file()
+    assert (run / "iterations.png").is_file()
     assert "report.md" in report.stdout
+    compared = script("-m", "rdm.compare", results[0]["hypotheses"], results[3]["hypotheses"], "--samples=20")
+    assert "bs:20" in compared.stdout.replace("\n", "")
 
 
 def test_evaluate_a_checkpoint_file_and_an_average(run: Path, tmp_path: Path) -> None:
     results = f"results={tmp_path / 'results.jsonl'}"
     script("evaluate.py", f"ckpt={run / 'checkpoints' / 'step_0000003.ckpt'}", results)
-    script("evaluate.py", f"ckpt={run}", "average=2", "decoding.steps=3", "limit=4", results)
+    diffuseq = ["decoding=mbr", "metrics=diffuseq", "likelihood=2"]
+    done = script("evaluate.py", f"ckpt={run}", "average=2", "decoding.steps=3", "limit=4", *diffuseq, results)
     first, second = rows(tmp_path)
     assert (first["checkpoint_step"], first["strategy"], first["steps"]) == (3, "rdm", 10)
     assert (second["average"], second["steps"], second["sentences"]) == (2, 3, 4)
+    assert (second["strategy"], second["candidates"]) == ("mbr", 10)
+    metrics = second["metrics"]
+    assert metrics["bertscore"]["value"] is None
+    assert "bertscore skipped: needs microsoft/deberta-xlarge-mnli" in done.stdout
+    assert metrics["self_bleu"]["signature"].endswith("candidates:10")
+    assert metrics["nats_per_token"]["signature"] == "bound|draws:2|end:counted"
+    assert metrics["nats_per_token"]["error"] > 0
+    saved = [json.loads(line) for line in Path(second["hypotheses"]).read_text().splitlines()]
+    assert [len(line["candidates"]) for line in saved] == [10] * 4
+    assert all(line["hypothesis"] in line["candidates"] for line in saved)
 
 
 def test_generate_shows_a_trace(run: Path) -> None:
@@ -207,6 +225,7 @@ def test_a_resumed_run_ends_where_the_unbroken_one_does(run: Path, tmp_path: Pat
         ("evaluate.py", ["ckpt={run}", "average=5"], "has 2 numbered checkpoints"),
         ("evaluate.py", ["ckpt={run}", "average=abc"], "average: 'abc' is not a whole number"),
         ("evaluate.py", ["ckpt={run}", "limit=0"], "limit must be at least 1"),
+        ("evaluate.py", ["ckpt={run}", "likelihood=0"], "likelihood must be all or at least 1 draw, got 0"),
         ("evaluate.py", ["ckpt={run}", "device=nothing"], "device=nothing cannot be used here"),
         ("train.py", ["seed=-1"], "seed must be 0 or above"),
         ("train.py", ["trainer.precision=bf16-mixed"], "half precision on a CPU"),
@@ -245,4 +264,4 @@ def test_own_files(tmp_path: Path) -> None:
     script("evaluate.py", f"ckpt={run}", "decoding.steps=2")
     (row,) = rows(run)
     assert row["sentences"] == 8
-    assert "nrefs:1" in str(row["signature"])
+    assert "nrefs:1" in row["metrics"]["sacrebleu"]["signature"]

@@ -22,7 +22,7 @@ def test_adaptive_decoding_beats_vanilla_on_the_default_text(tmp_path: Path) -> 
     sweep = ["decoding=vanilla,rdm", "decoding.steps=4,10", "schedule=linear", f"hydra.sweep.dir={tmp_path}"]
     python("evaluate.py", "-m", f"ckpt={run}", *sweep)
     rows = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
-    bleu = {(row["strategy"], row["steps"]): row["value"] for row in rows}
+    bleu = {(row["strategy"], row["steps"]): row["metrics"]["sacrebleu"]["value"] for row in rows}
     for steps in (4, 10):
         assert bleu["rdm", steps] >= bleu["vanilla", steps] + 3, bleu
     python("evaluate.py", f"ckpt={run}", "average=5", "limit=20")

@@ -1,9 +1,11 @@
-"""Length candidates: which target lengths to decode, and which of the decoded candidates to return."""
+"""Candidates: which target lengths to decode, how often each, and which of the decoded candidates to return."""
 
 from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
+
+from rdm.decoding.bleu import pairwise_bleu
 
 
 class LengthChoice(ABC):
@@ -30,7 +32,39 @@ class NearLengths(LengthChoice):
         return (best + offsets).clamp(1, logits.shape[-1] - 1)
 
 
-def best_candidate(scores: Tensor, count: int) -> Tensor:
-    """Row index ``[B]`` of the best of each sentence's ``count`` consecutive rows; ``scores`` is ``[B * count]``."""
-    table = scores.view(-1, count)
-    return torch.arange(len(table), device=scores.device) * count + table.argmax(1)
+def share_out(samples: int, lengths: int) -> list[int]:
+    """How many of ``samples`` each of the first lengths gets: 10 over 3 are 3, 3 and 4; 1 is one of the best length."""
+    used = min(samples, lengths)
+    return [(i + 1) * samples // used - i * samples // used for i in range(used)]
+
+
+class Selection(ABC):
+    """Picks one of the ``m`` candidates of every source."""
+
+    @abstractmethod
+    def __call__(self, tokens: Tensor, text: Tensor, scores: Tensor) -> Tensor:
+        """Index ``[B]`` of the one to return.
+
+        Args:
+            tokens: ``[B, m, N]`` ids.
+            text: ``[B, m, N]`` bool, true on ordinary tokens.
+            scores: ``[B, m]`` by the model.
+        """
+
+
+class BestScore(Selection):
+    """The candidate of the highest score."""
+
+    def __call__(self, tokens: Tensor, text: Tensor, scores: Tensor) -> Tensor:
+        return scores.argmax(1)
+
+
+class MinimumBayesRisk(Selection):
+    """The candidate most like the others: the highest sum of sentence BLEU with each of them as reference.
+
+    BLEU counts tokens here, not words: the text of a candidate is not known yet.
+    """
+
+    def __call__(self, tokens: Tensor, text: Tensor, scores: Tensor) -> Tensor:
+        utility = pairwise_bleu(tokens, text)
+        return (utility.sum(2) - utility.diagonal(dim1=1, dim2=2)).argmax(1)

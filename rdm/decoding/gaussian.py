@@ -9,17 +9,15 @@ import torch
 from torch import Tensor
 
 from rdm.decoding.base import Decoding
-from rdm.decoding.candidates import best_candidate
+from rdm.decoding.candidates import BestScore, Selection
 from rdm.decoding.schedule import steps_to_visit
 from rdm.decoding.trace import Trace
+from rdm.describe import in_words
 from rdm.diffusion.gaussian import GaussianProcess, nearest, normal
 from rdm.errors import require
 
 Denoise = Callable[[Tensor, Tensor], Tensor]
 """``(z_t [R, N, E], t [R]) -> z_0 [R, N, E]``, the network's guess."""
-
-Choose = Callable[[Tensor, Tensor, int], Tensor]
-"""``(tokens [B * count, N], scores [B * count], count) -> [B]``: the row to return for each source."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +36,6 @@ Observer = Callable[[Rounded, Rounded], None]
 """Called after every iteration with the points it started from and those it left."""
 
 
-def highest_score(tokens: Tensor, scores: Tensor, count: int) -> Tensor:
-    """The row of highest score of each source."""
-    return best_candidate(scores, count)
-
-
 class GaussianSampler(Decoding):
     """A decoding strategy for points, with no model in it.
 
@@ -52,7 +45,7 @@ class GaussianSampler(Decoding):
         eta: 1 draws from the posterior of every step, 0 takes the deterministic step of DDIM.
         clamp: move every guess of ``z_0`` onto the nearest word before the step is taken (Diffusion-LM's trick).
         samples: candidates a source, each from noise of its own.
-        choose: which of them to return; by default the one of highest score.
+        selection: which of them to return; by default the one of highest score.
     """
 
     def __init__(
@@ -62,13 +55,13 @@ class GaussianSampler(Decoding):
         eta: float = 1.0,
         clamp: bool = True,
         samples: int = 1,
-        choose: Choose | None = None,
+        selection: Selection | None = None,
     ) -> None:
         require(steps >= 1, f"decoding.steps must be at least 1, got {steps}")
         require(0 <= eta <= 1, f"decoding.eta must lie between 0 (DDIM) and 1 (posterior), got {eta}")
         require(samples >= 1, f"decoding.samples must be at least 1, got {samples}")
         self.name, self.steps, self.eta, self.clamp, self.samples = name, steps, eta, clamp, samples
-        self.choose = choose or highest_score
+        self.selection = selection or BestScore()
 
     def __str__(self) -> str:
         return f"{self.name}, {self.steps} iterations"
@@ -83,6 +76,7 @@ class GaussianSampler(Decoding):
             "transition": f"Gaussian(eta={self.eta})",
             "proposal": f"Rounding(clamp={self.clamp})",
             "candidates": self.samples,
+            "selection": in_words(self.selection),
         }
 
     @torch.inference_mode()

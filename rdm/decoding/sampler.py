@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rdm.decoding.base import Decoding
-from rdm.decoding.candidates import LengthChoice, TopLengths
+from rdm.decoding.candidates import BestScore, LengthChoice, Selection, TopLengths, share_out
 from rdm.decoding.proposal import Proposal
 from rdm.decoding.routing import Outcome, State, Transition
 from rdm.decoding.schedule import DecodingSchedule
@@ -51,8 +51,10 @@ class Sampler(Decoding):
         transition: a router, or the vanilla posterior step.
         schedule: how many tokens should be denoised after each iteration.
         temperature, final_temperature, top_p: see :class:`Proposal`.
-        length_candidates: lengths decoded in parallel; the best by score is returned.
+        length_candidates: lengths decoded in parallel.
         length_choice: which lengths.
+        samples: candidates in all, shared out over the lengths; None is one a length.
+        selection: which candidate is returned.
     """
 
     def __init__(
@@ -66,9 +68,12 @@ class Sampler(Decoding):
         top_p: float = 1.0,
         length_candidates: int = 5,
         length_choice: LengthChoice | None = None,
+        samples: int | None = None,
+        selection: Selection | None = None,
     ) -> None:
         require(steps >= 1, f"decoding.steps must be at least 1, got {steps}")
         require(length_candidates >= 1, f"decoding.length_candidates must be at least 1, got {length_candidates}")
+        require(samples is None or samples >= 1, f"decoding.samples must be at least 1, got {samples}")
         self.name = name
         self.steps = steps
         self.transition = transition
@@ -76,6 +81,8 @@ class Sampler(Decoding):
         self.proposal = Proposal(temperature, final_temperature, top_p)
         self.length_candidates = length_candidates
         self.length_choice = length_choice or TopLengths()
+        self.samples = samples or length_candidates
+        self.selection = selection or BestScore()
 
     def __str__(self) -> str:
         return f"{self.name}, {self.steps} iterations"
@@ -91,8 +98,15 @@ class Sampler(Decoding):
             "schedule": in_words(self.schedule),
             "proposal": in_words(self.proposal),
             "lengths": in_words(self.length_choice),
-            "candidates": self.length_candidates,
+            "length_candidates": self.length_candidates,
+            "candidates": self.samples,
+            "selection": in_words(self.selection),
         }
+
+    def candidate_lengths(self, logits: Tensor) -> Tensor:
+        """The length ``[B, m]`` of every candidate, from the scores ``[B, L]`` of lengths."""
+        shares = torch.tensor(share_out(self.samples, self.length_candidates), device=logits.device)
+        return self.length_choice(logits, len(shares)).repeat_interleave(shares, dim=1)
 
     @torch.inference_mode()
     def run(

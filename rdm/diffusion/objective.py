@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rdm.diffusion.process import Corruption, DiffusionProcess
-from rdm.diffusion.reweighting import Reweighting
+from rdm.diffusion.reweighting import Original, Reweighting
 from rdm.errors import require
 
 
@@ -23,8 +23,20 @@ class Objective(ABC):
         """``[R, N]`` bool: where logits are needed; ``P`` of them."""
 
     @abstractmethod
+    def losses(self, logits: Tensor, corruption: Corruption, process: DiffusionProcess) -> Tensor:
+        """The loss ``[P]`` at every position; ``logits`` is ``[P, V]`` in row-major order of the positions."""
+
     def __call__(self, logits: Tensor, corruption: Corruption, process: DiffusionProcess) -> Tensor:
-        """The loss summed over the ``P`` positions; ``logits`` is ``[P, V]`` in row-major order of the positions."""
+        """The losses summed over the ``P`` positions."""
+        return self.losses(logits, corruption, process).sum()
+
+    @abstractmethod
+    def unweighted(self) -> "Objective":
+        """The same as a term of the negative log-likelihood: no weight but that of the derivation, no smoothing."""
+
+    @abstractmethod
+    def is_bound(self, process: DiffusionProcess) -> bool:
+        """Whether the sum of the :meth:`unweighted` terms over all steps bounds the negative log-likelihood."""
 
 
 class ReweightedCrossEntropy(Objective):
@@ -42,11 +54,19 @@ class ReweightedCrossEntropy(Objective):
     def positions(self, corruption: Corruption) -> Tensor:
         return corruption.noisy
 
-    def __call__(self, logits: Tensor, corruption: Corruption, process: DiffusionProcess) -> Tensor:
+    def losses(self, logits: Tensor, corruption: Corruption, process: DiffusionProcess) -> Tensor:
         noisy, target = corruption.noisy, corruption.x0[corruption.noisy]
         loss = smoothed_cross_entropy(logits, target, process.noise.learnable, self.label_smoothing)
         weight = self.reweighting.weight(corruption.t, process.schedule).to(loss.dtype)
-        return (loss * weight[:, None].expand(noisy.shape)[noisy]).sum()
+        return loss * weight[:, None].expand(noisy.shape)[noisy]
+
+    def unweighted(self) -> Objective:
+        return ReweightedCrossEntropy(Original(), label_smoothing=0.0)
+
+    def is_bound(self, process: DiffusionProcess) -> bool:
+        # The loss knows which tokens are noise. So does the model if noise never looks like text (masks); elsewhere
+        # it does not, and the sum is only a surrogate.
+        return not bool((process.noise.probs[process.noise.learnable] > 0).any())
 
 
 class VariationalBound(Objective):
@@ -59,7 +79,7 @@ class VariationalBound(Objective):
     def positions(self, corruption: Corruption) -> Tensor:
         return corruption.learnable
 
-    def __call__(self, logits: Tensor, corruption: Corruption, process: DiffusionProcess) -> Tensor:
+    def losses(self, logits: Tensor, corruption: Corruption, process: DiffusionProcess) -> Tensor:
         learnable = corruption.learnable
         t = corruption.t[:, None].expand(learnable.shape)[learnable]
         x_t, x0 = corruption.x_t[learnable], corruption.x0[learnable]
@@ -68,7 +88,13 @@ class VariationalBound(Objective):
             clean = torch.full_like(model, float("-inf")).scatter_(1, x0[:, None], 0.0)
             true = process.posterior_log_probs(x_t, clean, t, t - 1)
         # Ids the true posterior rules out contribute nothing, whatever the model says of them.
-        return torch.where(true.isinf(), 0.0, true.exp() * (true - model)).sum()
+        return torch.where(true.isinf(), 0.0, true.exp() * (true - model)).sum(1)
+
+    def unweighted(self) -> Objective:
+        return self
+
+    def is_bound(self, process: DiffusionProcess) -> bool:
+        return True
 
 
 def smoothed_cross_entropy(logits: Tensor, target: Tensor, allowed: Tensor, smoothing: float) -> Tensor:

@@ -97,6 +97,18 @@ class DiffusionProcess(nn.Module):
         )
         return torch.where(self.learnable(x0), x_s, x0)
 
+    def prior_divergence(self, x0: Tensor) -> Tensor:
+        """``KL(q(x_T | x_0) || q_noise)``, float64, in the shape of ``x0``: what is left of the text at the last step.
+
+        It is infinite where text can be left that the noise never gives.
+        """
+        alpha = self.schedule.alpha(torch.tensor(self.num_steps, device=x0.device))
+        alpha = torch.where(alpha > 1e-12, alpha, 0.0)  # a cosine ends at 1e-33 by rounding alone
+        noise = self.noise.prob(x0)
+        here = alpha + (1 - alpha) * noise
+        divergence = torch.xlogy(here, here / noise) + (1 - alpha) * (1 - noise) * torch.log1p(-alpha)
+        return torch.where(self.learnable(x0) & (alpha > 0), divergence, 0.0)
+
     def posterior_log_probs(self, x_t: Tensor, x0_log_probs: Tensor, t: Tensor, s: Tensor) -> Tensor:
         """Dense ``log q(x_s | x_t, x_0 = f)``, where ``f`` may be a distribution (the paper's appendix, Eq. 14).
 

@@ -1,8 +1,7 @@
-"""Tables and a figure from result rows."""
+"""The report: tables and figures from result rows, and a table at the end of a sweep."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 from hydra.core.utils import JobReturn
@@ -11,123 +10,48 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
+from rdm.evaluation.figures import draw
 from rdm.evaluation.results import Row, read
-
-Key = tuple[str, str]  # system, decoding
-Steps = int | None  # iterations; None for as many as there are tokens
-
-# What tells two evaluations apart beside system, strategy and iterations; only seeds are averaged over.
-SETTINGS = (
-    "run", "checkpoint_step", "average", "transition", "schedule", "proposal", "lengths", "candidates",
-    "length_penalty", "data", "text", "split", "sentences", "metric", "signature",
-)  # fmt: skip
+from rdm.evaluation.tables import by_setting, caption, cells, heading, in_order, latex, markdown, metrics_of, spread
 
 
-def by_setting(rows: Sequence[Row]) -> dict[Key, dict[Steps, list[Row]]]:
-    """Rows by system and decoding, then by number of iterations; of a repeated evaluation the last counts.
-
-    A setting in which rows of one strategy differ becomes part of the name of the decoding.
-    """
-    groups: dict[Key, list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["system"], row["strategy"]), []).append(row)
-    table: dict[Key, dict[Steps, dict[int, Row]]] = {}
-    for (system, strategy), group in sorted(groups.items()):
-        varied = [name for name in SETTINGS if len({str(row.get(name)) for row in group}) > 1]
-        for row in group:
-            decoding = ", ".join([strategy, *(f"{name} {row.get(name)}" for name in varied)])
-            table.setdefault((system, decoding), {}).setdefault(row["steps"], {})[row["seed"]] = row
-    return {key: {steps: list(seeds.values()) for steps, seeds in columns.items()} for key, columns in table.items()}
-
-
-def in_order(steps: Iterable[Steps]) -> list[Steps]:
-    """Few iterations first, as many as tokens last."""
-    return sorted(steps, key=lambda step: (step is None, step))
-
-
-def heading(steps: Steps) -> str:
-    """The iterations in words."""
-    return "token by token" if steps is None else f"{steps} iterations"
-
-
-def spread(values: Sequence[float]) -> str:
-    """The mean, with the standard deviation where there are several values."""
-    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
-
-
-def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Header and body of the table BLEU by iterations; a row per system and strategy."""
-    settings = by_setting(rows)
-    steps = in_order({step for columns in settings.values() for step in columns})
-    body = [
-        [*key, *(spread([row["value"] for row in columns[step]]) if step in columns else "" for step in steps)]
-        for key, columns in settings.items()
-    ]
-    return ["system", "decoding", *map(heading, steps)], body
-
-
-def caption(rows: Sequence[Row]) -> str:
-    """How the numbers were obtained."""
-    signatures = sorted({f"{row['metric']} {row['signature']}" for row in rows})
-    sentences = sorted({row["sentences"] for row in rows})
-    return f"{'; '.join(signatures)}; sentences: {', '.join(map(str, sentences))}"
-
-
-def print_table(rows: Sequence[Row]) -> None:
-    """The table, on the terminal."""
-    header, body = cells(rows)
-    table = Table(caption=caption(rows))
-    for number, name in enumerate(header):
-        table.add_column(name, justify="right" if number >= 2 else "left")
+def print_table(rows: Sequence[Row], metric: str | None = None) -> None:
+    """The table of one metric, by default the first, on the terminal."""
+    metric = metrics_of(rows, metric)[0]
+    header, body = cells(rows, metric)
+    table = Table(title=metric, caption=caption(rows, metric))
+    for name in header:
+        table.add_column(name, justify="right" if name.endswith("iterations") else "left")
     for line in body:
         table.add_row(*line)
     Console().print(table)
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """The table, as Markdown, with speeds and how it was obtained below."""
-    header, body = cells(rows)
-    lines = [header, ["---"] * len(header), *body]
-    text = ["| " + " | ".join(line) + " |" for line in lines]
-    speeds = [
-        f"- {system}, {strategy}, {heading(steps)}: "
-        f"{spread([row['sentences_per_second'] for row in group])} sentences/s"
-        for (system, strategy), columns in by_setting(rows).items()
-        for steps, group in ((step, columns[step]) for step in in_order(columns))
+def speeds(rows: Sequence[Row], metric: str) -> list[str]:
+    """A line per system, decoding and number of iterations."""
+    return [
+        f"- {system}, {decoding}, {heading(step)}: {spread([row['sentences_per_second'] for row in columns[step]])} "
+        "sentences/s"
+        for (system, decoding), columns in by_setting(rows, metric).items()
+        for step in in_order(columns)
     ]
-    return "\n".join(["# BLEU by iterations", "", *text, "", caption(rows), "", "## Decoding speed", "", *speeds, ""])
 
 
-def figure(rows: Sequence[Row], file: Path) -> None:
-    """BLEU against iterations, a line per system and strategy; level where iterations cannot be chosen."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    canvas, axes = pyplot.subplots(figsize=(6, 4))
-    for (system, strategy), columns in by_setting(rows).items():
-        values = {step: mean(row["value"] for row in group) for step, group in columns.items()}
-        label, steps = f"{system}, {strategy}", sorted(step for step in values if step is not None)
-        if steps:
-            axes.plot(steps, [values[step] for step in steps], "o-", label=label)
-        else:
-            axes.axhline(values[None], linestyle="--", color="gray", label=label)
-    axes.set(xlabel="iterations", ylabel="BLEU")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    canvas.tight_layout()
-    canvas.savefig(file, dpi=150)
-    pyplot.close(canvas)
-
-
-def write_report(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """``report.md`` and ``bleu.png``, written into ``folder``."""
+def write_report(rows: Sequence[Row], folder: Path, metric: str | None = None) -> list[Path]:
+    """``report.md``, ``report.tex`` and the figures, into ``folder``; ``metric`` (the first) leads and is drawn."""
     folder.mkdir(parents=True, exist_ok=True)
-    page, picture = folder / "report.md", folder / "bleu.png"
-    figure(rows, picture)
-    page.write_text(markdown(rows) + "\n![BLEU against iterations](bleu.png)\n", encoding="utf-8")
-    return [page, picture]
+    metrics = metrics_of(rows, metric)
+    figures = draw(rows, metrics[0], folder)
+    pictures = [f"![{metrics[0]}, {file.stem}]({file.name})" for file in figures if file.suffix == ".png"]
+    sections = [f"## {name}\n\n{markdown(rows, name)}" for name in metrics]
+    page = ["# Results", *sections, *pictures, "## Decoding speed", "\n".join(speeds(rows, metrics[0]))]
+    texts = {
+        "report.md": "\n\n".join(page) + "\n",
+        "report.tex": "% needs \\usepackage{booktabs}\n" + "\n".join(latex(rows, name) for name in metrics),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return [*(folder / name for name in texts), *figures]
 
 
 class PrintTableAfterSweep(Callback):

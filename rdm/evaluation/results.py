@@ -2,13 +2,21 @@
 
 import fcntl
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from rdm.errors import UserError, require
+from rdm.evaluation.decode import Outputs
 
 Row = dict[str, Any]
+
+
+def fingerprint(settings: Row) -> str:
+    """Twelve hexadecimal digits that stand for ``settings``."""
+    return sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def append(file: Path, row: Row) -> None:
@@ -26,9 +34,40 @@ def read(places: Iterable[str | Path]) -> list[Row]:
         require(place.exists(), f"there is no {place}")
         files = sorted(place.rglob("results.jsonl")) if place.is_dir() else [place]
         for file in files:
-            for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-                try:
-                    rows.append(json.loads(line))
-                except json.JSONDecodeError as error:
-                    raise UserError(f"{file}, line {number} is not a result row") from error
+            rows += read_lines(file, "a result row")
+    return rows
+
+
+def write_hypotheses(file: Path, sources: Sequence[str], references: Sequence[Sequence[str]], outputs: Outputs) -> None:
+    """What was decoded, a line a source: ``source``, ``references``, ``hypothesis`` and its ``candidates``."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    names = ("source", "references", "hypothesis", "candidates")
+    groups = zip(*references, strict=True)
+    columns = zip(sources, groups, outputs.texts, outputs.candidates, strict=True)
+    lines = [json.dumps(dict(zip(names, values, strict=True)), ensure_ascii=False) + "\n" for values in columns]
+    # Another job with the same settings writes the same; a reader never sees half of it.
+    draft = file.with_name(f"{file.name}.{os.getpid()}")
+    draft.write_text("".join(lines), encoding="utf-8")
+    draft.replace(file)
+
+
+def read_hypotheses(file: Path) -> list[Row]:
+    """The lines of :func:`write_hypotheses`."""
+    require(file.is_file(), f"there is no {file}")
+    lines = read_lines(file, "a line with source, references and hypothesis")
+    fits = all({"source", "references", "hypothesis"} <= line.keys() for line in lines)
+    require(fits and len(lines) > 0, f"{file} does not hold hypotheses; name a file of <run>/hypotheses")
+    return lines
+
+
+def read_lines(file: Path, what: str) -> list[Row]:
+    """One JSON object a line."""
+    rows: list[Row] = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
+        if not line:
+            continue
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise UserError(f"{file}, line {number} is not {what}") from error
     return rows

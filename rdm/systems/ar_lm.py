@@ -12,7 +12,7 @@ from rdm.decoding.base import Decoding
 from rdm.decoding.left_to_right import LeftToRight
 from rdm.errors import require
 from rdm.models.llama import Llama, Reader, causal
-from rdm.systems.base import Hypotheses, System, Term
+from rdm.systems.base import Hypotheses, Likelihood, System, Term
 from rdm.systems.continuation import check_prompt, cut
 from rdm.vocab import Vocab
 
@@ -42,6 +42,15 @@ class AutoregressiveLanguageModel(System):
             logits.flatten(0, 1), learned.flatten(), ignore_index=self.vocab.pad, reduction="none"
         )
         return -losses.view(learned.shape).sum(1)
+
+    @torch.inference_mode()
+    def likelihood(
+        self, batch: Batch, draws: int | None = None, generator: torch.Generator | None = None
+    ) -> Likelihood:
+        """``-log p`` of what follows the given tokens; there is nothing to draw."""
+        given = batch.source.shape[1]
+        tokens = (batch.target[:, given:] != self.vocab.pad).sum(1)
+        return Likelihood(-self.log_likelihood(batch.target, given).double(), tokens, kind="exact")
 
     @torch.inference_mode()
     def generate(

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from rdm.data.batching import Batch
 from rdm.decoding.base import Decoding
@@ -11,7 +12,7 @@ from rdm.decoding.beam import BeamSearch
 from rdm.diffusion.objective import smoothed_cross_entropy
 from rdm.errors import require
 from rdm.models.causal import CausalDecoder, Continuation
-from rdm.systems.base import Hypotheses, System, Term
+from rdm.systems.base import Hypotheses, Likelihood, System, Term
 from rdm.vocab import Vocab
 
 
@@ -39,6 +40,18 @@ class AutoregressiveSystem(System):
         logits = self.decoder(before, self.decoder.encode(batch.source), real)
         loss = smoothed_cross_entropy(logits, target[real], self.predictable, self.label_smoothing)
         return [Term("cross_entropy", loss.sum(), "tokens")]
+
+    @torch.inference_mode()
+    def likelihood(
+        self, batch: Batch, draws: int | None = None, generator: torch.Generator | None = None
+    ) -> Likelihood:
+        """``-log p(text <eos> | source)``; there is nothing to draw."""
+        before, target = batch.target[:, :-1], batch.target[:, 1:]
+        real = target != self.vocab.pad
+        nats = torch.zeros(target.shape, dtype=torch.float64, device=target.device)
+        logits = self.decoder(before, self.decoder.encode(batch.source), real)
+        nats[real] = functional.cross_entropy(logits.double(), target[real], reduction="none")
+        return Likelihood(nats.sum(1), real.sum(1), kind="exact")
 
     @torch.inference_mode()
     def generate(

@@ -3,12 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from rdm.data.batching import Batch
+from rdm.decoding.candidates import Selection
+from rdm.vocab import Vocab
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,29 @@ class Hypotheses:
     tokens: Tensor  # [B, N] ids, with special symbols and padding
     scores: Tensor  # [B]
     rows: Tensor  # [B] which of the rows an observer saw this one was
+    candidates: Tensor | None = None  # [B, m, N] all that was decoded for each source, where there was a choice
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """The negative log-likelihood of ``B`` targets, the end of the text included."""
+
+    nats: Tensor  # [B] float64
+    tokens: Tensor  # [B] what it is divided by: the tokens of the text, and one for its end
+    kind: Literal["exact", "bound", "surrogate"]
+
+
+def choose(tokens: Tensor, scores: Tensor, sources: int, selection: Selection, vocab: Vocab) -> Hypotheses:
+    """The selected one of the candidates of each source: ``tokens [B * m, N]``, ``scores [B * m]``."""
+    tokens, scores = tokens.unflatten(0, (sources, -1)), scores.view(sources, -1)
+    chosen = selection(tokens, vocab.is_ordinary(tokens), scores)
+    first = torch.arange(sources, device=tokens.device)
+    return Hypotheses(
+        tokens=tokens[first, chosen],
+        scores=scores[first, chosen],
+        rows=first * tokens.shape[1] + chosen,
+        candidates=tokens,
+    )
 
 
 class System(nn.Module, ABC):
@@ -50,6 +75,12 @@ class System(nn.Module, ABC):
 
         With a ``template [B, N]`` only its ``<mask>`` symbols are filled, and everything else stays as it is.
         """
+
+    def likelihood(
+        self, batch: Batch, draws: int | None = None, generator: torch.Generator | None = None
+    ) -> Likelihood | None:
+        """How likely the targets are, with ``draws`` Monte-Carlo draws (None: as exact as can be); None if unknown."""
+        return None
 
     def check(self, decoding: Any) -> None:
         """Raise a :class:`~rdm.errors.UserError` if this system cannot be decoded that way."""

@@ -1,7 +1,7 @@
 """What every diffusion system shares: the mathematics and the denoiser, whatever the denoiser is given to read."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
@@ -54,6 +54,10 @@ class DenoisingSystem(System):
 
     def _denoise(self, memory: Any) -> Denoise:
         return lambda tokens, t, positions: self.denoiser(tokens, t, memory, positions)
+
+    def likelihood_kind(self) -> Literal["bound", "surrogate"]:
+        """What the negative log-likelihood of such a system is."""
+        return "bound" if self.objective.is_bound(self.process) else "surrogate"
 
     def as_sampler(self, decoding: Decoding) -> Sampler:
         """The strategy, checked to be one for this process."""

@@ -10,7 +10,7 @@ from rdm.decoding.gaussian import GaussianSampler, Observer
 from rdm.diffusion.gaussian import GaussianProcess
 from rdm.errors import UserError, require
 from rdm.models.diffuseq import DiffuSeqDenoiser
-from rdm.systems.base import Hypotheses, System, Term
+from rdm.systems.base import Hypotheses, System, Term, choose
 from rdm.vocab import Vocab
 
 
@@ -81,8 +81,7 @@ class DiffuSeqSystem(System):
         log_probs = self.denoiser.logits(guess).log_softmax(-1).gather(-1, words[..., None]).squeeze(-1)
         scores = torch.where(real, log_probs, 0.0).sum(1) / real.sum(1)
         words = torch.where(real, words, self.vocab.pad)
-        best = decoding.choose(words, scores, decoding.samples)
-        return Hypotheses(words[best], scores[best], rows=best)
+        return choose(words, scores, len(source), decoding.selection, self.vocab)
 
     def until_eos(self, words: Tensor) -> Tensor:
         """``[R, N]`` bool: up to the first ``<eos>`` and with it."""

@@ -6,14 +6,14 @@ from torch.nn import functional
 
 from rdm.data.batching import Batch
 from rdm.decoding.base import Decoding
-from rdm.decoding.candidates import best_candidate
 from rdm.decoding.sampler import Canvas, Observer, Sampler
+from rdm.diffusion.likelihood import negative_log_likelihood
 from rdm.diffusion.objective import Objective
 from rdm.diffusion.pairing import Pairing
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 from rdm.models.denoiser import Denoiser
-from rdm.systems.base import Hypotheses, Term
+from rdm.systems.base import Hypotheses, Likelihood, Term, choose
 from rdm.systems.denoising import DenoisingSystem
 from rdm.vocab import Vocab
 
@@ -64,13 +64,28 @@ class DiffusionSystem(DenoisingSystem):
     ) -> Hypotheses:
         memory = self.denoiser.encode(source)
         if template is None:
-            lengths = decoding.length_choice(self.denoiser.length_logits(memory), decoding.length_candidates)
+            lengths = decoding.candidate_lengths(self.denoiser.length_logits(memory))
             canvas = self.canvas(lengths.flatten())
         else:
             canvas = Canvas(template, pinned=template != self.vocab.mask)
         decoded = decoding.run(self.process, self._denoise(memory), canvas, generator, observer)
-        best = best_candidate(decoded.scores, len(canvas.tokens) // len(source))
-        return Hypotheses(decoded.tokens[best], decoded.scores[best], rows=best)
+        return choose(decoded.tokens, decoded.scores, len(source), decoding.selection, self.vocab)
+
+    @torch.inference_mode()
+    def likelihood(
+        self, batch: Batch, draws: int | None = None, generator: torch.Generator | None = None
+    ) -> Likelihood:
+        """A bound on ``-log p(length | source) - log p(text | length, source)``."""
+        memory, target = self.denoiser.encode(batch.source), batch.target
+        lengths = (target != self.vocab.pad).sum(1) - 2
+        text = negative_log_likelihood(self.process, self.objective, self._denoise(memory), target, draws, generator)
+        length = functional.cross_entropy(self.denoiser.length_logits(memory).float(), lengths, reduction="none")
+        ends = (target == self.vocab.bos) | (target == self.vocab.eos)
+        return Likelihood(
+            nats=text + length,
+            tokens=(self.process.learnable(target) & ~ends).sum(1) + 1,
+            kind=self.likelihood_kind(),
+        )
 
     def canvas(self, lengths: Tensor) -> Canvas:
         """Rows ``<bos> . . . <eos> <pad> ...`` with ``lengths [R]`` free positions each."""

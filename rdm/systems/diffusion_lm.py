@@ -6,12 +6,13 @@ from torch import Tensor
 from rdm.data.batching import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.sampler import Canvas, Observer, Sampler
+from rdm.diffusion.likelihood import negative_log_likelihood
 from rdm.diffusion.objective import Objective
 from rdm.diffusion.pairing import Pairing
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 from rdm.models.decoder_only import DecoderOnly
-from rdm.systems.base import Hypotheses, Term
+from rdm.systems.base import Hypotheses, Likelihood, Term
 from rdm.systems.continuation import check_prompt, cut
 from rdm.systems.denoising import DenoisingSystem
 from rdm.vocab import Vocab
@@ -46,6 +47,16 @@ class DiffusionLanguageModel(DenoisingSystem):
         given = torch.arange(batch.target.shape[1], device=batch.target.device) < batch.source.shape[1]
         corruption = self.pairing(self.process, batch.target, generator).keep_clean(given)
         return [self.diffusion_term(corruption, None, len(batch.target))]
+
+    @torch.inference_mode()
+    def likelihood(
+        self, batch: Batch, draws: int | None = None, generator: torch.Generator | None = None
+    ) -> Likelihood:
+        """A bound on ``-log p`` of a whole window; special symbols that are never noised are given."""
+        require(batch.source.shape[1] == 0, "the likelihood is that of whole windows: nothing can be given")
+        target = batch.target
+        nats = negative_log_likelihood(self.process, self.objective, self._denoise(None), target, draws, generator)
+        return Likelihood(nats, self.process.learnable(target).sum(1), self.likelihood_kind())
 
     @torch.inference_mode()
     def generate(

@@ -13,7 +13,7 @@ from rdm.data.module import TextDataModule
 from rdm.decoding.trace import lines
 from rdm.errors import require
 from rdm.evaluation.decode import translate
-from rdm.evaluation.metrics import sacre_bleu
+from rdm.evaluation.metrics.corpus import sacre_bleu
 from rdm.training.module import TrainingModule
 
 
@@ -61,9 +61,9 @@ class SampleAtValidation(pl.Callback):
         assert isinstance(module, TrainingModule)
         data: TextDataModule = trainer.datamodule  # type: ignore[attr-defined]
         asked = data.questions("valid").first(self.sentences)
-        outputs, _ = translate(
+        outputs = translate(
             module.system, self.decoding, data, asked.rows, data.loading.eval_sentences, self.seed, progress=False
-        )
+        ).texts
         trace, generator = self.decoding.trace(), torch.Generator(module.device).manual_seed(self.seed)
         first = data.sources(asked.rows[:1]).to(module.device)
         row = int(module.system.generate(first, self.decoding, generator, trace).rows[0])
@@ -74,7 +74,7 @@ class SampleAtValidation(pl.Callback):
         )
         for logger in trainer.loggers:
             log_samples(logger, samples)
-        return sacre_bleu(outputs, asked.references).value
+        return sacre_bleu(outputs, asked.references)[0]
 
 
 @singledispatch

@@ -1,10 +1,16 @@
 """Length candidates and the choice among them."""
 
+from itertools import product
+
 import pytest
 import torch
+from torch import Tensor
 
-from rdm.decoding.candidates import LengthChoice, NearLengths, TopLengths, best_candidate
-from tests.decoding.helpers import seeded
+from rdm.decoding.bleu import pairwise_bleu
+from rdm.decoding.candidates import BestScore, LengthChoice, MinimumBayesRisk, NearLengths, TopLengths, share_out
+from rdm.decoding.routing import Unconditional
+from tests.decoding.helpers import make_sampler, seeded
+from tests.evaluation.brute_force import sentence_bleu
 
 
 def test_top_lengths_are_sorted() -> None:
@@ -53,9 +59,59 @@ def test_zero_is_never_proposed(choice: LengthChoice) -> None:
     assert torch.equal(lengths[:, 0], logits[:, 1:].argmax(-1) + 1)
 
 
-def test_best_candidate() -> None:
-    """The row of the best score among each sentence's consecutive candidates."""
-    scores = torch.tensor([-3.0, -1.0, -2.0, -0.5, -0.6, -0.7, -9.0, -8.0, -7.0])
-    assert best_candidate(scores, 3).tolist() == [1, 3, 8]
-    assert best_candidate(scores, 1).tolist() == list(range(9))
-    assert best_candidate(scores, 9).tolist() == [3]
+@pytest.mark.parametrize(
+    ("samples", "lengths", "shares"), [(10, 3, [3, 3, 4]), (1, 3, [1]), (5, 5, [1] * 5), (9, 3, [3, 3, 3]), (4, 1, [4])]
+)
+def test_samples_are_shared_out(samples: int, lengths: int, shares: list[int]) -> None:
+    """The paper's 3, 3 and 4; with fewer samples than lengths, the likeliest lengths get one each."""
+    assert share_out(samples, lengths) == shares
+
+
+def test_candidate_lengths() -> None:
+    """A length as often as it has samples, the samples of one length together, the likeliest first."""
+    logits = torch.tensor([[0.0, 1.0, 5.0, 3.0, 4.0]])
+    sampler = make_sampler(Unconditional(), 1, length_candidates=3, samples=10)
+    assert sampler.candidate_lengths(logits).tolist() == [[2, 2, 2, 4, 4, 4, 3, 3, 3, 3]]
+    assert make_sampler(Unconditional(), 1, length_candidates=3, samples=1).candidate_lengths(logits).tolist() == [[2]]
+    assert make_sampler(Unconditional(), 1, length_candidates=2).candidate_lengths(logits).tolist() == [[2, 4]]
+
+
+def test_best_score() -> None:
+    tokens = torch.zeros(2, 3, 1, dtype=torch.long)
+    scores = torch.tensor([[-3.0, -1.0, -2.0], [-0.5, -0.6, -0.7]])
+    assert BestScore()(tokens, tokens == 0, scores).tolist() == [1, 0]
+
+
+def random_candidates(sources: int, candidates: int, words: int) -> tuple[Tensor, Tensor]:
+    """Rows of ``<bos> text <eos> <pad> ...`` over few ids, so that n-grams are shared and repeated; some are empty."""
+    tokens = torch.randint(5, 9, (sources, candidates, words), generator=seeded())
+    lengths = torch.randint(0, words - 1, (sources, candidates, 1), generator=seeded(1))
+    places = torch.arange(words)
+    tokens = torch.where(places <= lengths, tokens, 0)
+    tokens[..., 0] = 2
+    return torch.where(places == lengths + 1, 3, tokens), (tokens >= 5) & (places > 0) & (places <= lengths)
+
+
+def test_pairwise_bleu_is_that_of_every_pair() -> None:
+    """Against a count of n-grams one pair at a time: empty, one-word and repetitive sentences included."""
+    tokens, text = random_candidates(12, 6, 14)
+    scores = pairwise_bleu(tokens, text)
+    for source in range(12):
+        texts = [tokens[source, i][text[source, i]].tolist() for i in range(6)]
+        for i, j in product(range(6), repeat=2):
+            assert scores[source, i, j].item() == pytest.approx(sentence_bleu(texts[i], [texts[j]]), abs=1e-12)
+
+
+def test_minimum_bayes_risk_by_brute_force() -> None:
+    """The chosen candidate has the highest mean BLEU against the others."""
+    tokens, text = random_candidates(20, 7, 12)
+    chosen = MinimumBayesRisk()(tokens, text, torch.zeros(20, 7)).tolist()
+    for source, pick in enumerate(chosen):
+        texts = [tokens[source, i][text[source, i]].tolist() for i in range(7)]
+        gains = [sum(sentence_bleu(texts[i], [texts[j]]) for j in range(7) if j != i) for i in range(7)]
+        assert gains[pick] == pytest.approx(max(gains), abs=1e-12)
+
+
+def test_minimum_bayes_risk_of_one() -> None:
+    tokens, text = random_candidates(4, 1, 6)
+    assert MinimumBayesRisk()(tokens, text, torch.zeros(4, 1)).tolist() == [0, 0, 0, 0]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rdm.decoding.gaussian import GaussianSampler, highest_score
+from rdm.decoding.gaussian import GaussianSampler
 from rdm.decoding.trace import Trace
 from rdm.diffusion.gaussian import GaussianProcess, nearest, normal
 from rdm.diffusion.schedule import Sqrt
@@ -114,10 +114,6 @@ def test_what_results_say() -> None:
     said = GaussianSampler("mine", 7, eta=0.0, clamp=False, samples=3).describe()
     assert (said["strategy"], said["steps"], said["candidates"]) == ("mine", 7, 3)
     assert len({str(GaussianSampler("x", 7, *options).describe()) for options in [(0.0,), (1.0,), (1.0, False)]}) == 3
-
-
-def test_highest_score() -> None:
-    assert highest_score(WORDS, torch.tensor([0.1, 0.3, 0.2, 0.5, 0.4, 0.1]), 3).tolist() == [1, 3]
 
 
 @pytest.mark.parametrize(

@@ -1,30 +1,14 @@
-"""The results store and the report."""
+"""The results store: rows, saved hypotheses, and the comparison of two of them."""
 
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from rdm.compare import paired_bootstrap
 from rdm.errors import UserError
-from rdm.evaluation.metrics import sacre_bleu
-from rdm.evaluation.report import cells, markdown, write_report
-from rdm.evaluation.results import append, read
-
-
-def row(strategy: str, steps: int | None, value: float, seed: int = 1, **more: object) -> dict[str, object]:
-    return {
-        "run": "outputs/a",
-        "system": "rdm_absorbing",
-        "metric": "sacrebleu",
-        "signature": "nrefs:1",
-        "strategy": strategy,
-        "steps": steps,
-        "value": value,
-        "seed": seed,
-        "sentences": 10,
-        "sentences_per_second": 5.0,
-        **more,
-    }
+from rdm.evaluation.decode import Outputs
+from rdm.evaluation.results import append, fingerprint, read, read_hypotheses, write_hypotheses
 
 
 def write_many(arguments: tuple[str, int]) -> None:
@@ -41,51 +25,6 @@ def test_parallel_writers_leave_whole_rows(tmp_path: Path) -> None:
     assert sorted((r["writer"], r["number"]) for r in rows) == [(w, n) for w in range(4) for n in range(50)]
 
 
-def test_table_has_a_column_per_number_of_iterations() -> None:
-    rows = [row("rdm", 2, 10), row("rdm", 10, 20), row("vanilla", 2, 5)]
-    header, body = cells(rows)
-    assert header == ["system", "decoding", "2 iterations", "10 iterations"]
-    assert body == [["rdm_absorbing", "rdm", "10.00", "20.00"], ["rdm_absorbing", "vanilla", "5.00", ""]]
-
-
-def test_rows_without_iterations_have_the_last_column(tmp_path: Path) -> None:
-    """An autoregressive model takes as many iterations as there are tokens."""
-    rows = [row("rdm", 10, 20), row("beam", None, 30, system="ar", length_penalty=1.0)]
-    header, body = cells(rows)
-    assert header == ["system", "decoding", "10 iterations", "token by token"]
-    assert body == [["ar", "beam", "", "30.00"], ["rdm_absorbing", "rdm", "20.00", ""]]
-    assert "- ar, beam, token by token: 5.00 sentences/s" in markdown(rows)
-    assert all(file.is_file() for file in write_report(rows, tmp_path))
-    more = [*rows, row("beam", None, 31, system="ar", length_penalty=0.6)]
-    assert cells(more)[1][:2] == [
-        ["ar", "beam, length_penalty 1.0", "", "30.00"],
-        ["ar", "beam, length_penalty 0.6", "", "31.00"],
-    ]
-
-
-def test_seeds_are_averaged_and_repeats_replaced() -> None:
-    rows = [row("rdm", 2, 99, seed=1), row("rdm", 2, 10, seed=1), row("rdm", 2, 14, seed=2)]
-    assert cells(rows)[1] == [["rdm_absorbing", "rdm", "12.00 ± 2.83"]]
-
-
-def test_other_settings_are_not_averaged() -> None:
-    """What differs between rows is named, so that a table never mixes, say, two schedules."""
-    rows = [row("rdm", 2, 10, schedule="Linear"), row("rdm", 2, 20, schedule="Cosine")]
-    assert cells(rows)[1] == [
-        ["rdm_absorbing", "rdm, schedule Linear", "10.00"],
-        ["rdm_absorbing", "rdm, schedule Cosine", "20.00"],
-    ]
-
-
-def test_report_files(tmp_path: Path) -> None:
-    for entry in (row("rdm", 2, 10), row("rdm", 4, 12)):
-        append(tmp_path / "run" / "results.jsonl", entry)
-    page, picture = write_report(read([tmp_path]), tmp_path / "out")
-    assert "| rdm_absorbing | rdm | 10.00 | 12.00 |" in page.read_text()
-    assert "nrefs:1" in markdown(read([tmp_path]))
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
 def test_missing_and_broken_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no"):
         read([tmp_path / "nothing"])
@@ -93,11 +32,60 @@ def test_missing_and_broken_files(tmp_path: Path) -> None:
     broken.write_text('{"a": 1}\n{"a":')
     with pytest.raises(UserError, match="line 2"):
         read([broken])
+    with pytest.raises(UserError, match="there is no"):
+        read_hypotheses(tmp_path / "nothing")
+    broken.write_text('{"a": 1}\n')
+    with pytest.raises(UserError, match="does not hold hypotheses"):
+        read_hypotheses(broken)
 
 
-def test_bleu_has_a_signature() -> None:
-    metric = sacre_bleu(["a b c d e"], [["a b c d e"]])
-    assert metric.value == pytest.approx(100)
-    assert "tok:13a" in metric.signature
-    assert sacre_bleu(["a b c d x"], [["a b c d e"]]).value < 90
-    assert sacre_bleu(["a b c d x"], [["a b c d e"], ["a b c d x"]]).value == pytest.approx(100)
+def test_fingerprint() -> None:
+    """The order of settings does not matter, their values do."""
+    assert fingerprint({"a": 1, "b": [2]}) == fingerprint({"b": [2], "a": 1})
+    assert fingerprint({"a": 1}) != fingerprint({"a": 2})
+
+
+def test_hypotheses_come_back(tmp_path: Path) -> None:
+    """Line separators inside a text are no line ends."""
+    file = tmp_path / "hypotheses" / "x.jsonl"
+    outputs = Outputs(["é\u2028x", "b"], [["é\u2028x", "q"], ["b", "r"]], 1.0)
+    write_hypotheses(file, ["s", "t"], [["1", "2"], ["3", "4"]], outputs)
+    assert read_hypotheses(file) == [
+        {"source": "s", "references": ["1", "3"], "hypothesis": "é\u2028x", "candidates": ["é\u2028x", "q"]},
+        {"source": "t", "references": ["2", "4"], "hypothesis": "b", "candidates": ["b", "r"]},
+    ]
+    assert [path.name for path in file.parent.iterdir()] == ["x.jsonl"]
+
+
+def save(file: Path, sources: list[str], references: list[str], hypotheses: list[str]) -> Path:
+    write_hypotheses(file, sources, [references], Outputs(hypotheses, [[text] for text in hypotheses], 1.0))
+    return file
+
+
+def test_paired_bootstrap(tmp_path: Path) -> None:
+    """A clear difference is found, none where there is none, and the same samples are drawn every time."""
+    sources = [str(i) for i in range(40)]
+    references = [f"the quick fox number {i} jumps over dog {i}" for i in range(40)]
+    worse = [text.replace("quick", "slow").replace("over", "under") for text in references]
+    same = [text if i % 2 else worse[i] for i, text in enumerate(references)]
+    mixed = [worse[i] if i % 2 else text for i, text in enumerate(references)]
+    files = {
+        name: save(tmp_path / name, sources, references, texts)
+        for name, texts in {"good": references, "worse": worse, "odd": same, "even": mixed}.items()
+    }
+    for name, (one, two) in paired_bootstrap(files["worse"], files["good"], samples=200).items():
+        assert two.score == pytest.approx(100)
+        assert one.score < 90
+        assert two.p_value < 0.01, name
+    first = paired_bootstrap(files["odd"], files["even"], samples=200)
+    again = paired_bootstrap(files["odd"], files["even"], samples=200)
+    assert all(two.p_value > 0.2 for _, two in first.values())
+    assert [two.p_value for _, two in first.values()] == [two.p_value for _, two in again.values()]
+    assert all("bs:200" in name for name in first)
+
+
+def test_comparison_needs_the_same_sources(tmp_path: Path) -> None:
+    one = save(tmp_path / "a", ["s"], ["r"], ["h"])
+    two = save(tmp_path / "b", ["t"], ["r"], ["h"])
+    with pytest.raises(UserError, match="not of the same sources"):
+        paired_bootstrap(one, two)

@@ -49,6 +49,20 @@ def test_loss_by_hand(system: AutoregressiveSystem) -> None:
     assert term.unit == "tokens"
 
 
+def test_likelihood_is_exact(system: AutoregressiveSystem) -> None:
+    """The chain rule, token by token, the end of the text included and padding not."""
+    source, target = pad([5, 6], [7]), pad([5, 6, 7], [8])
+    found = system.likelihood(Batch(source, target, torch.arange(2)))
+    chain = log_probs(system, source, target)
+    texts = [[5, 6, 7, VOCAB.eos], [8, VOCAB.eos]]
+    by_hand = [
+        -sum(chain[row, place, token].item() for place, token in enumerate(text)) for row, text in enumerate(texts)
+    ]
+    assert found.kind == "exact"
+    assert found.nats.tolist() == pytest.approx(by_hand, abs=1e-5)
+    assert found.tokens.tolist() == [4, 2]
+
+
 def test_padding_changes_neither_loss_nor_gradient() -> None:
     data = toy_data(train=12)
     torch.manual_seed(0)

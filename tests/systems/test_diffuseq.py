@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rdm.data.batching import Batch
+from rdm.decoding.candidates import Selection
 from rdm.decoding.gaussian import GaussianSampler
 from rdm.diffusion.gaussian import normal
 from rdm.errors import UserError
@@ -142,21 +143,22 @@ def test_text_ends_at_the_first_eos(system: DiffuSeqSystem) -> None:
 def test_candidates(system: DiffuSeqSystem) -> None:
     """Each has noise of its own; by default the best score is returned, or what the function handed in says."""
     source = BATCH.source[:2]
-    seen: list[tuple[Tensor, Tensor, int]] = []
+    seen: list[tuple[Tensor, Tensor]] = []
 
-    def third(tokens: Tensor, scores: Tensor, count: int) -> Tensor:
-        seen.append((tokens, scores, count))
-        return torch.tensor([2, 6])
+    class Third(Selection):
+        def __call__(self, tokens: Tensor, text: Tensor, scores: Tensor) -> Tensor:
+            seen.append((tokens, scores))
+            return torch.tensor([2, 2])
 
-    chosen = system.generate(source, GaussianSampler("x", 3, samples=4, choose=third), seeded())
-    ((tokens, scores, count),) = seen
-    assert (tokens.shape, scores.shape, count) == ((8, 6), (8,), 4)
-    assert len({tuple(row) for row in tokens[:4].tolist()}) > 1
+    chosen = system.generate(source, GaussianSampler("x", 3, samples=4, selection=Third()), seeded())
+    ((tokens, scores),) = seen
+    assert (tokens.shape, scores.shape) == ((2, 4, 6), (2, 4))
+    assert len({tuple(row) for row in tokens[0].tolist()}) > 1
     assert chosen.rows.tolist() == [2, 6]
-    assert torch.equal(chosen.tokens, tokens[[2, 6]])
-    assert torch.equal(chosen.scores, scores[[2, 6]])
+    assert torch.equal(chosen.tokens, tokens[:, 2])
+    assert torch.equal(chosen.scores, scores[:, 2])
     best = system.generate(source, GaussianSampler("x", 3, samples=4), seeded())
-    assert best.scores.tolist() == [scores[:4].max(), scores[4:].max()]
+    assert torch.equal(best.scores, scores.max(1).values)
     assert (scores < 0).all()
 
 

@@ -1,5 +1,6 @@
 """Diffusion over open-ended text: what is given stays as it is, and a continuation ends where it should."""
 
+import math
 from typing import Any
 
 import pytest
@@ -168,6 +169,20 @@ def test_a_continuation_is_cut_at_eos_and_at_128_tokens(monkeypatch: pytest.Monk
     assert canvases[0].pinned.sum(1).tolist() == [32, 32, 32]
     assert tokens.shape == (3, 128)
     assert (tokens != VOCAB.pad).sum(1).tolist() == [128, 10, 128]
+
+
+def test_likelihoods() -> None:
+    """With all weights 0 every token costs ``log`` of the ids that can be predicted; the twin's number is exact."""
+    target = windows(400)
+    batch = window_batch(VOCAB, target)
+    for system, barred, kind in ((tiny_lm(VOCAB, "absorbing"), 2, "bound"), (tiny_ar_lm(VOCAB), 3, "exact")):
+        for parameter in system.parameters():
+            torch.nn.init.zeros_(parameter)
+        found = system.eval().likelihood(batch, None, torch.Generator().manual_seed(0))
+        assert found is not None
+        assert found.kind == kind
+        assert found.tokens.tolist() == [16] * 400
+        assert found.nats.mean().item() == pytest.approx(16 * math.log(VOCAB.size - barred), rel=0.02)
 
 
 def test_what_cannot_work() -> None:

@@ -1,0 +1,55 @@
+"""``python -m rdm.compare FIRST SECOND``: is one output better than another, by paired bootstrap over sentences?
+
+FIRST and SECOND are files of ``<run>/hypotheses`` (a result row names its file) over the same sources.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.significance import PairedTest
+
+from rdm import cli
+from rdm.errors import require
+from rdm.evaluation.results import read_hypotheses
+
+
+def paired_bootstrap(first: Path, second: Path, samples: int = 1000, tokenize: str = "13a") -> dict[str, list[Any]]:
+    """sacreBLEU's paired test: for BLEU and chrF the result of each file; the second one's has the p-value."""
+    require(samples >= 1, f"--samples must be at least 1, got {samples}")
+    lines = [read_hypotheses(file) for file in (first, second)]
+    given = [[(line["source"], line["references"]) for line in side] for side in lines]
+    require(given[0] == given[1], f"{first} and {second} are not of the same sources and references")
+    references = [list(stream) for stream in zip(*(line["references"] for line in lines[0]), strict=True)]
+    systems: list[tuple[str, Sequence[str]]] = [
+        (str(file), [line["hypothesis"] for line in side]) for file, side in zip((first, second), lines, strict=True)
+    ]
+    metrics = {"BLEU": BLEU(tokenize=tokenize, force=True, references=references), "chrF": CHRF(references=references)}
+    signatures, scores = PairedTest(systems, metrics, None, test_type="bs", n_samples=samples)()
+    return {f"{name} {signatures[name]}": results for name, results in scores.items() if name != "System"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m rdm.compare", description=__doc__.splitlines()[0])
+    parser.add_argument("first", type=Path)
+    parser.add_argument("second", type=Path)
+    parser.add_argument("--samples", type=int, default=1000, help="bootstrap samples")
+    parser.add_argument(
+        "--tokenize", choices=("13a", "none"), default="13a", help="none: the text is tokenised already"
+    )
+    arguments = parser.parse_args()
+    results = paired_bootstrap(arguments.first, arguments.second, arguments.samples, arguments.tokenize)
+    table = Table(caption="p: probability of a difference this large if the two were equally good")
+    for column in ("metric", "first", "second", "p"):
+        table.add_column(column, justify="left" if column == "metric" else "right")
+    for name, (one, two) in results.items():
+        table.add_row(name, *(f"{result.score:.2f} (± {result.ci:.2f})" for result in (one, two)), f"{two.p_value:.4f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,46 @@
+"""The variational bound on the negative log-likelihood of a sentence.
+
+    -log p(x_0) <= KL(q(x_T | x_0) || q_noise) + sum_{t=1}^T E_{q(x_t | x_0)} L_t(x_t)
+
+``L_t`` is the divergence of the posteriors, which for absorbing noise is the cross-entropy with the original weight. It
+is measured for any model, whatever weights it was trained with.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from rdm.diffusion.objective import Objective
+from rdm.diffusion.pairing import uniform_steps
+from rdm.diffusion.process import Corruption, DiffusionProcess
+
+
+def negative_log_likelihood(
+    process: DiffusionProcess,
+    objective: Objective,
+    denoise: Callable[[Tensor, Tensor, Tensor], Tensor],
+    x0: Tensor,
+    draws: int | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """An unbiased estimate of the bound, in nats, for each sentence: ``[B]``, float64.
+
+    Args:
+        objective: its ``unweighted`` form gives ``L_t``.
+        denoise: ``(x_t [B, N], t [B], positions [B, N]) -> logits [P, V]``.
+        x0: ``[B, N]`` clean tokens.
+        draws: steps drawn for each sentence, each with a draw of ``x_t``; None takes every step once, so that only
+            ``x_t`` is left to chance.
+    """
+    objective = objective.unweighted()
+    learnable = process.learnable(x0)
+    total = torch.zeros(len(x0), dtype=torch.float64, device=x0.device)
+    for number in range(draws or process.num_steps):
+        t = torch.full_like(x0[:, 0], number + 1) if draws is None else uniform_steps(process, x0, generator)
+        corruption = Corruption(x0=x0, x_t=process.corrupt(x0, t, generator), t=t, learnable=learnable)
+        positions = objective.positions(corruption)
+        losses = torch.zeros(x0.shape, dtype=torch.float64, device=x0.device)
+        losses[positions] = objective.losses(denoise(corruption.x_t, t, positions), corruption, process).double()
+        total += losses.sum(1)
+    return total * (process.num_steps / (draws or process.num_steps)) + process.prior_divergence(x0).sum(1)

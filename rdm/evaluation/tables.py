@@ -1,0 +1,148 @@
+"""Tables from result rows: which rows belong together, and the cells, as Markdown and as LaTeX."""
+
+from collections.abc import Iterable, Sequence
+from statistics import mean, stdev
+from typing import Any
+
+from rdm.evaluation.published import published_value
+from rdm.evaluation.results import Row
+
+Key = tuple[str, str]  # system, decoding
+
+# What tells two evaluations apart beside system, strategy and iterations; only seeds are averaged over.
+SETTINGS = (
+    "data", "run", "checkpoint_step", "average", "transition", "schedule", "proposal", "lengths", "length_candidates",
+    "candidates", "selection", "length_penalty", "text", "split", "sentences", "signature",
+)  # fmt: skip
+
+
+def metrics_of(rows: Iterable[Row], first: str | None = None) -> list[str]:
+    """The metrics of ``rows`` in the order they come; ``first``, or else the first that has a value, leads."""
+    names = list(dict.fromkeys(name for row in rows for name in row["metrics"]))
+    measured = [name for name in names if any(value(row, name) is not None for row in rows)]
+    return sorted(names, key=lambda name: name != (first or next(iter(measured), None)))
+
+
+def value(row: Row, metric: str) -> float | None:
+    """The value of a metric, None if it was skipped or not asked for."""
+    return row["metrics"].get(metric, {}).get("value")
+
+
+def by_setting(rows: Sequence[Row], metric: str) -> dict[Key, dict[int | None, list[Row]]]:
+    """Rows by system and decoding, then by number of iterations; of a repeated evaluation the last counts.
+
+    Runs of one recipe differ in the seed alone and count as one. A setting in which rows of one strategy differ becomes
+    part of the name of the decoding.
+    """
+    runs: dict[str, str] = {}
+    groups: dict[Key, list[tuple[Row, dict[str, Any]]]] = {}
+    for row in (row for row in rows if metric in row["metrics"]):
+        run = runs.setdefault(row["recipe"], row["run"])
+        settings = {**row, "run": run, "signature": row["metrics"][metric].get("signature")}
+        groups.setdefault((row["system"], row["strategy"]), []).append((row, settings))
+    table: dict[Key, dict[int | None, dict[Any, Row]]] = {}
+    for (system, strategy), group in sorted(groups.items()):
+        measured = [settings for row, settings in group if value(row, metric) is not None] or [group[0][1]]
+        varied = [name for name in SETTINGS if len({str(settings.get(name)) for settings in measured}) > 1]
+        for row, settings in group:
+            decoding = ", ".join([strategy, *(f"{name} {settings.get(name)}" for name in varied)])
+            seeds = table.setdefault((system, decoding), {}).setdefault(row.get("steps"), {})
+            seeds[row["train_seed"], row["seed"]] = row
+    return {key: {steps: list(seeds.values()) for steps, seeds in columns.items()} for key, columns in table.items()}
+
+
+def spread(values: Sequence[float], digits: int = 2) -> str:
+    """The mean, with the standard deviation where there are several values."""
+    deviation = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{mean(values):.{digits}f}{deviation}"
+
+
+def measured(rows: Sequence[Row], metric: str) -> list[float]:
+    """The values there are."""
+    return [found for row in rows if (found := value(row, metric)) is not None]
+
+
+def in_order(steps: Iterable[int | None]) -> list[int | None]:
+    """Numbers of iterations, the smallest first; at the end None, for what has no iterations."""
+    return sorted(set(steps), key=lambda step: (step is None, step or 0))
+
+
+def heading(step: int | None) -> str:
+    """A number of iterations in words."""
+    return "token by token" if step is None else f"{step} iterations"
+
+
+def cells(rows: Sequence[Row], metric: str) -> tuple[list[str], list[list[str]]]:
+    """Header and body of a table by iterations; a row per system and decoding.
+
+    The paper's number, where it has one for the same data, system and iterations, stands in a column of its own.
+    """
+    settings = by_setting(rows, metric)
+    digits = 4 if all(abs(number) <= 1 for number in measured(rows, metric)) else 2
+    header, body = ["system", "decoding"], [list(key) for key in settings]
+    for step in in_order(step for columns in settings.values() for step in columns):
+        title = heading(step)
+        groups = [columns.get(step, []) for columns in settings.values()]
+        values = [measured(group, metric) for group in groups]
+        own = [spread(v, digits) if v else ("skipped" if g else "") for v, g in zip(values, groups, strict=True)]
+        found = [published_value(group[0], metric) if group else None for group in groups]
+        paper = [f"{number.value:.{digits}f}" if number else "" for number in found]
+        for name, column in ((title, own), (f"paper, {title}", paper)):
+            if any(column):
+                header.append(name)
+                for line, cell in zip(body, column, strict=True):
+                    line.append(cell)
+    return header, body
+
+
+def caption(rows: Sequence[Row], metric: str) -> str:
+    """How the numbers were obtained."""
+    entries = [row["metrics"][metric] for row in rows if metric in row["metrics"]]
+    signatures = sorted({f"{metric} {entry['signature']}" for entry in entries if entry["value"] is not None})
+    skipped = sorted({f"{metric} skipped: {entry['skipped']}" for entry in entries if entry["value"] is None})
+    sentences = ", ".join(map(str, sorted({row["sentences"] for row in rows if metric in row["metrics"]})))
+    notes = [*signatures, *skipped, f"sentences: {sentences}"]
+    if any(len(group) > 1 for columns in by_setting(rows, metric).values() for group in columns.values()):
+        notes.append("± is the standard deviation over seeds")
+    tables = {number.table for row in rows if (number := published_value(row, metric))}
+    if tables:
+        notes.append(
+            f"columns headed paper are not measured here but printed in the paper ({', '.join(sorted(tables))})"
+        )
+    return "; ".join(notes)
+
+
+def markdown(rows: Sequence[Row], metric: str) -> str:
+    """The table of one metric, and how it was obtained."""
+    header, body = cells(rows, metric)
+    lines = [header, ["---"] * len(header), *body]
+    return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", caption(rows, metric), ""])
+
+
+def latex(rows: Sequence[Row], metric: str) -> str:
+    """The same for a paper; it needs the package booktabs."""
+    header, body = cells(rows, metric)
+    lines = [" & ".join(map(escape, line)) + r" \\" for line in [header, *body]]
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\begin{{tabular}}{{ll{'r' * (len(header) - 2)}}}",
+            r"\toprule",
+            lines[0],
+            r"\midrule",
+            *lines[1:],
+            r"\bottomrule",
+            r"\end{tabular}",
+            rf"\caption{{{escape(caption(rows, metric))}}}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def escape(text: str) -> str:
+    """Text that means itself in LaTeX."""
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
+    special |= {"|": r"\textbar{}"} | {character: f"\\{character}" for character in "&%$#_{}"}
+    return "".join(special.get(character, character) for character in text)

@@ -1,0 +1,92 @@
+"""Nats a token of whole systems."""
+
+import math
+
+import pytest
+import torch
+
+from rdm.evaluation.likelihood import measure, ratio
+from rdm.systems.base import System
+from tests.builders import RECIPES, batch_of, tiny_system, toy_data
+
+KINDS = {name: "surrogate" if name in ("rdm_multinomial", "rdm_mixture") else "bound" for name in RECIPES}
+
+
+def test_ratio_by_hand() -> None:
+    """Sums of 3 and 9 nats over 1 and 2 tokens: 4 a token; residuals -1 and 1, so sqrt(2 * 2 / 1) / 3."""
+    mean, error = ratio(torch.tensor([3.0, 9.0]), torch.tensor([1, 2]))
+    assert mean == pytest.approx(4)
+    assert error == pytest.approx(2 / 3)
+    assert ratio(torch.tensor([3.0]), torch.tensor([2])) == (1.5, None)
+
+
+def test_error_covers_the_spread_of_estimates() -> None:
+    """The standard error is that of repeated samples, within a fifth."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(5, 15, (400, 200), generator=generator)
+    nats = 2.0 * tokens + 3 * torch.randn(400, 200, generator=generator)
+    results = [ratio(n, t) for n, t in zip(nats, tokens, strict=True)]
+    spread = torch.tensor([mean for mean, _ in results]).std().item()
+    assert sum(float(error or 0) for _, error in results) / 400 == pytest.approx(spread, rel=0.2)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_systems(name: str) -> None:
+    """Each says what its number is; bits are nats over log 2, and a limit is kept."""
+    torch.manual_seed(0)
+    data = toy_data()
+    system = tiny_system(data.vocab, name).eval()
+    nats, bits = measure(system, data, "test", 6, batch_size=4, draws=3, seed=1)
+    assert nats.signature.startswith(f"{KINDS[name]}|draws:3")
+    assert nats.value is not None
+    assert bits.value == pytest.approx(nats.value / math.log(2))
+    assert nats.error is not None
+    assert 0 < nats.error < nats.value
+    again, _ = measure(system, data, "test", 6, batch_size=4, draws=3, seed=1)
+    assert again == nats
+
+
+def test_drawn_steps_agree_with_all_steps() -> None:
+    """The estimate from drawn steps and the sum over every step are of one number."""
+    torch.manual_seed(0)
+    data = toy_data()
+    system = tiny_system(data.vocab, "absorbing").eval()
+    batch = batch_of(data, [0] * 500)
+    every, drawn = (system.likelihood(batch, draws, torch.Generator().manual_seed(3)) for draws in (None, 2))
+    error = (drawn.nats.std() / math.sqrt(500)).item()
+    assert drawn.nats.mean().item() == pytest.approx(every.nats.mean().item(), abs=5 * error)
+    assert every.nats.std() < drawn.nats.std()
+
+
+def test_an_untrained_model_is_near_uniform() -> None:
+    """With all weights 0 every text token costs ``log`` of the ids that can be predicted, and the length ``log`` of
+    the lengths: exactly, on average over the masks drawn."""
+    data = toy_data()
+    system = tiny_system(data.vocab, "absorbing").eval()
+    for parameter in system.parameters():
+        torch.nn.init.zeros_(parameter)
+    batch = batch_of(data, [0] * 4000)
+    found = system.likelihood(batch, None, torch.Generator().manual_seed(0))
+    learned = int((batch.target[0] != data.vocab.pad).sum())
+    expected = learned * math.log(data.vocab.size - 2) + math.log(system.denoiser.max_length + 1)
+    assert found.nats.mean().item() == pytest.approx(expected, rel=0.01)
+    assert found.tokens.tolist() == [learned - 1] * 4000  # the text and its end
+
+
+def test_not_available() -> None:
+    """A system that has no likelihood is skipped, not given a 0."""
+
+    class Silent(System):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+
+        def loss(self, batch, generator=None):  # type: ignore[no-untyped-def]
+            raise AssertionError("not used")
+
+        def generate(self, source, decoding, generator=None, observer=None):  # type: ignore[no-untyped-def]
+            raise AssertionError("not used")
+
+    for metric in measure(Silent(), toy_data(), "test", None, 4, "all", 1):
+        assert metric.value is None
+        assert metric.skipped == "Silent gives no likelihood"

@@ -1,0 +1,91 @@
+"""The paper's numbers as data: how many there are, and a few of them."""
+
+from collections import Counter
+
+import pytest
+
+from rdm.evaluation.published import DECODINGS, published, published_value
+
+NUMBERS = {
+    "tb:mt": 75,  # 2 x 5 iterations x 2 x 3 data sets, and 15 of other systems
+    "tb:ablation:reweighting": 6,
+    "tb:qp_and_qqp": 80,
+    "app:tb:qp_and_qqp_sample_size": 32,  # those that are not in the table before
+    "app:tb:sacreBLEU_COMET": 15,
+    "app:tb:ablation:conditioned_training": 8,
+    "app:tb:cmlm_runtime": 24,
+    "app:tb:wikitext": 21,
+}
+SUMS = {
+    "tb:ablation:reweighting": 186.23,
+    "app:tb:ablation:conditioned_training": 234.71,
+    "app:tb:cmlm_runtime": 617.78,
+}
+
+
+def test_numbers_a_table() -> None:
+    assert Counter(number.table for number in published()) == NUMBERS
+
+
+@pytest.mark.parametrize(("table", "total"), SUMS.items())
+def test_sums(table: str, total: float) -> None:
+    """Added up from the tables in the LaTeX source of the paper."""
+    assert sum(number.value for number in published() if number.table == table) == pytest.approx(total)
+
+
+def test_every_number_says_what_it_is_of() -> None:
+    seen = Counter()
+    for number in published():
+        assert {"data", "system"} <= number.about.keys()
+        assert number.about.get("decoding", "vanilla") in DECODINGS
+        assert "metric" not in number.about
+        seen[number.table, number.metric, *map(str, sorted(number.about.items()))] += 1
+    assert max(seen.values()) == 1, seen.most_common(1)
+
+
+def test_tables_agree_where_they_overlap() -> None:
+    """The same system, data, iterations and metric has the same number in all tables that name it."""
+    values: dict[tuple[object, ...], set[float]] = {}
+    for number in published():
+        about = number.about
+        if about.keys() <= {"data", "system", "iterations", "decoding", "batch_size"} and about.get("iterations"):
+            key = (number.metric, about["data"], about["system"], about["iterations"])
+            values.setdefault(key, set()).add(number.value)
+    assert all(len(found) == 1 for found in values.values())
+
+
+def a_row(**more: object) -> dict[str, object]:
+    return {"split": "test", "strategy": "rdm", "candidates": 5, **more}
+
+
+@pytest.mark.parametrize(
+    ("row", "metric", "value"),
+    [
+        ({"data": "wmt14_en_de", "system": "rdm_absorbing", "steps": 25}, "tokenized_bleu", 27.59),
+        ({"data": "wmt16_en_ro", "system": "multinomial", "steps": 4, "strategy": "vanilla"}, "tokenized_bleu", 27.81),
+        ({"data": "wmt14_en_de", "system": "rdm_multinomial", "steps": 16}, "sacrebleu", 24.2),
+        ({"data": "wmt14_en_de", "system": "cmlm", "steps": 4, "strategy": "mask_predict"}, "tokenized_bleu", 22.91),
+        ({"data": "iwslt14_de_en", "system": "ar", "steps": None, "strategy": "beam"}, "tokenized_bleu", 34.51),
+        (
+            {"data": "qqp", "system": "rdm_absorbing", "steps": 10, "candidates": 10, "strategy": "mbr"},
+            "rouge_l",
+            0.5945,
+        ),
+        (
+            {"data": "qqp", "system": "rdm_absorbing", "steps": 10, "candidates": 1, "strategy": "mbr"},
+            "rouge_l",
+            0.5789,
+        ),
+        ({"data": "qg", "system": "multinomial", "steps": 10, "candidates": 10}, "dist_1", 0.8990),
+        ({"data": "wikitext103", "system": "rdm_absorbing", "steps": 100}, "coherence", -5.15),
+        ({"data": "qqp", "system": "rdm_absorbing", "steps": 10, "candidates": 3}, "rouge_l", None),
+        (
+            {"data": "iwslt14_de_en", "system": "rdm_absorbing", "steps": 10, "strategy": "vanilla"},
+            "tokenized_bleu",
+            None,
+        ),
+    ],
+)
+def test_spot_checks(row: dict[str, object], metric: str, value: float | None) -> None:
+    found = published_value(a_row(**row), metric)
+    assert (found.value if found else None) == value

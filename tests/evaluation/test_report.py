@@ -1,0 +1,157 @@
+"""Tables and figures from result rows."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdm.evaluation.report import print_table, write_report
+from rdm.evaluation.results import append, read
+from rdm.evaluation.tables import caption, cells, escape, latex, markdown, metrics_of
+
+
+def row(strategy: str, steps: int | None, value: float | None, seed: int = 1, **more: Any) -> dict[str, Any]:
+    bleu = {"value": value, "signature": "nrefs:1"} if value is not None else {"value": None, "skipped": "needs x"}
+    return {
+        "run": "outputs/a",
+        "recipe": "1234",
+        "train_seed": 1,
+        "data": "toy",
+        "system": "rdm_absorbing",
+        "metrics": {"sacrebleu": bleu},
+        "strategy": strategy,
+        "steps": steps,
+        "seed": seed,
+        "split": "test",
+        "sentences": 10,
+        "sentences_per_second": 5.0,
+        **more,
+    }
+
+
+def body(*rows: dict[str, Any], metric: str = "sacrebleu") -> list[list[str]]:
+    return cells(rows, metric)[1]
+
+
+def test_a_column_per_number_of_iterations() -> None:
+    header, lines = cells([row("rdm", 10, 20), row("rdm", 2, 10), row("vanilla", 2, 5)], "sacrebleu")
+    assert header == ["system", "decoding", "2 iterations", "10 iterations"]
+    assert lines == [["rdm_absorbing", "rdm", "10.00", "20.00"], ["rdm_absorbing", "vanilla", "5.00", ""]]
+
+
+def test_systems_without_iterations_come_last() -> None:
+    header, _ = cells([row("greedy", None, 20, system="ar"), row("rdm", 2, 10)], "sacrebleu")
+    assert header[2:] == ["2 iterations", "token by token"]
+
+
+def test_seeds_are_averaged_and_repeats_replaced() -> None:
+    rows = [row("rdm", 2, 99, seed=1), row("rdm", 2, 10, seed=1), row("rdm", 2, 14, seed=2)]
+    assert body(*rows) == [["rdm_absorbing", "rdm", "12.00 ± 2.83"]]
+    assert "standard deviation over seeds" in caption(rows, "sacrebleu")
+
+
+def test_training_seeds_are_averaged_too() -> None:
+    """Runs of one recipe count as one system, runs of two do not."""
+    other = row("rdm", 2, 14, train_seed=2, run="outputs/b")
+    assert body(row("rdm", 2, 10), other) == [["rdm_absorbing", "rdm", "12.00 ± 2.83"]]
+    assert body(row("rdm", 2, 10), {**other, "recipe": "5678"}) == [
+        ["rdm_absorbing", "rdm, run outputs/a", "10.00"],
+        ["rdm_absorbing", "rdm, run outputs/b", "14.00"],
+    ]
+
+
+def test_other_settings_are_not_averaged() -> None:
+    """What differs between rows is named, so that a table never mixes, say, two schedules."""
+    assert body(row("rdm", 2, 10, schedule="Linear"), row("rdm", 2, 20, schedule="Cosine")) == [
+        ["rdm_absorbing", "rdm, schedule Linear", "10.00"],
+        ["rdm_absorbing", "rdm, schedule Cosine", "20.00"],
+    ]
+    other = {"sacrebleu": {"value": 20, "signature": "nrefs:8"}}
+    assert body(row("rdm", 2, 10), row("rdm", 2, 20, metrics=other)) == [
+        ["rdm_absorbing", "rdm, signature nrefs:1", "10.00"],
+        ["rdm_absorbing", "rdm, signature nrefs:8", "20.00"],
+    ]
+
+
+def test_skipped_is_not_a_number() -> None:
+    """A skipped metric says so, is no part of a mean, and the caption says what it needs."""
+    assert body(row("rdm", 2, None), row("rdm", 4, 12)) == [["rdm_absorbing", "rdm", "skipped", "12.00"]]
+    assert body(row("rdm", 2, None, seed=1), row("rdm", 2, 12, seed=2)) == [["rdm_absorbing", "rdm", "12.00"]]
+    assert "sacrebleu skipped: needs x" in caption([row("rdm", 2, None)], "sacrebleu")
+
+
+def test_the_first_metric_with_a_value_leads() -> None:
+    chrf = {"value": 0.5, "signature": "s"}
+    rows = [row("rdm", 2, None)]
+    rows[0]["metrics"]["chrf"] = chrf
+    assert metrics_of(rows) == ["chrf", "sacrebleu"]
+    assert metrics_of(rows, "sacrebleu") == ["sacrebleu", "chrf"]
+    assert body(*rows, metric="chrf") == [["rdm_absorbing", "rdm", "0.5000"]]  # 0 to 1: more digits
+
+
+def paper_row(**more: Any) -> dict[str, Any]:
+    metrics = {"tokenized_bleu": {"value": 33.0, "signature": "s"}}
+    return {**row("rdm_cond", 10, None), "data": "iwslt14_de_en", "metrics": metrics, **more}
+
+
+def test_published_numbers_have_their_own_column() -> None:
+    header, lines = cells([paper_row(), paper_row(steps=3)], "tokenized_bleu")
+    assert header == ["system", "decoding", "3 iterations", "10 iterations", "paper, 10 iterations"]
+    assert lines == [["rdm_absorbing", "rdm_cond", "33.00", "33.00", "33.91"]]
+    assert "not measured here but printed in the paper (tb:mt)" in caption([paper_row()], "tokenized_bleu")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"data": "toy"},
+        {"data": None},
+        {"system": "rdm_mixture"},
+        {"steps": 11},
+        {"strategy": "vanilla"},
+        {"split": "valid"},
+    ],
+    ids=str,
+)
+def test_published_numbers_must_match(other: dict[str, Any]) -> None:
+    header, _ = cells([paper_row(**other)], "tokenized_bleu")
+    assert not any("paper" in name for name in header)
+
+
+def test_latex() -> None:
+    text = latex([row("rdm", 2, 10, seed=1), row("rdm", 2, 14, seed=2)], "sacrebleu")
+    assert r"rdm\_absorbing & rdm & 12.00 $\pm$ 2.83 \\" in text
+    assert r"\begin{tabular}{llr}" in text
+    assert escape("a_b 50% {x}|") == r"a\_b 50\% \{x\}\textbar{}"
+
+
+def digests(files: list[Path]) -> dict[str, str]:
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def test_report_is_the_same_to_the_byte(tmp_path: Path) -> None:
+    rows = [row("rdm", 2, 10), row("rdm", 4, 12, sentences_per_second=3.0), row("greedy", None, 15, system="ar")]
+    for entry in rows:
+        append(tmp_path / "run" / "results.jsonl", entry)
+    first, second = (write_report(read([tmp_path]), tmp_path / name) for name in ("one", "two"))
+    names = ["report.md", "report.tex", "iterations.png", "iterations.svg", "speed.png", "speed.svg"]
+    assert [file.name for file in first] == names
+    assert digests(first) == digests(second)
+    page = first[0].read_text()
+    assert "| rdm_absorbing | rdm | 10.00 | 12.00 |  |" in page
+    assert "nrefs:1" in markdown(rows, "sacrebleu")
+    assert "- rdm_absorbing, rdm, 4 iterations: 3.00 sentences/s" in page
+    assert first[2].read_bytes().startswith(b"\x89PNG")
+    other = write_report(rows[:2], tmp_path / "three")
+    assert digests(other)["iterations.svg"] != digests(first)["iterations.svg"]
+
+
+def test_report_of_skipped_metrics_only(tmp_path: Path) -> None:
+    """Nothing to draw is no failure."""
+    assert "skipped" in write_report([row("rdm", 2, None)], tmp_path)[0].read_text()
+
+
+def test_terminal_table(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([row("rdm", 2, 10)])
+    assert "10.00" in capsys.readouterr().out
