@@ -4,11 +4,10 @@ import time
 from pathlib import Path
 
 import hydra
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from rdm import cli
-from rdm.config import EvaluateOptions, check_options, check_types
+from rdm.config import EvaluateOptions, check_options
 from rdm.errors import require
 from rdm.evaluation.decode import translate
 from rdm.evaluation.likelihood import measure
@@ -20,14 +19,11 @@ from rdm.runs import commit, load
 @cli.job
 def main(config: DictConfig) -> str:
     check_options(config, EvaluateOptions)
-    check_types(config.metrics, "metrics")
     require(config.limit is None or config.limit >= 1, f"limit must be at least 1, got {config.limit}")
     draws = config.likelihood
     require(draws in (None, "all") or draws >= 1, f"likelihood must be all or at least 1 draw, got {draws}")
-    require(any(config.metrics.values()), "metrics: name at least one")
-    scorers = [instantiate(scorer) for scorer in config.metrics.values() if scorer]
     loaded = load(config)
-    data = loaded.data
+    data, scorers = loaded.data, loaded.scorers(config.get("metrics"))
     asked = data.questions(config.split).first(config.limit)
     outputs = translate(loaded.system, loaded.decoding, data, asked.rows, config.batch_size, config.seed)
     settings = {

@@ -164,6 +164,13 @@ class Loaded:
     decoding: Any
     data: TextDataModule
 
+    def scorers(self, named: DictConfig | None) -> list[Any]:
+        """The metrics that were named, or else those of the data."""
+        metrics = named or self.run.config.data.metrics
+        check_types(metrics, "metrics")
+        require(any(metrics.values()), "metrics: name at least one")
+        return [instantiate(scorer) for scorer in metrics.values() if scorer]
+
     def describe(self) -> dict[str, Any]:
         """What a result row says of the model and how it is decoded."""
         config = self.run.config

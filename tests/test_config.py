@@ -222,7 +222,15 @@ def test_every_part_of_a_diffusion_is_well_formed(group: str) -> None:
 EXPERIMENTS = sorted(
     str(file.relative_to(CONF / "experiment").with_suffix("")) for file in (CONF / "experiment").rglob("[!_]*.yaml")
 )
-MILLIONS = {"iwslt14": (38, 40), "wmt14": (65, 68), "wmt16": (63, 65), "qg": (48, 50), "qqp": (48, 50), "local": (3, 8)}
+MILLIONS = {
+    "iwslt14": (37, 40),
+    "wmt14": (65, 68),
+    "wmt16": (62, 65),
+    "qg": (47, 50),
+    "qqp": (47, 50),
+    "wikitext103": (0.95 * 430, 1.05 * 430),
+    "local": (2, 8),
+}
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -231,8 +239,9 @@ def test_experiments(name: str) -> None:
     composed = config(f"experiment={name}")
     check_types(composed)
     family, system = name.split("/")
-    assert family == "local" or composed.name == system
-    low, high = MILLIONS.get(family, (0, 1))
+    assert family == "local" or composed.name.removesuffix("_lm") == system
+    low, high = (85, 115) if composed.model._target_.endswith("DiffuSeqDenoiser") else MILLIONS.get(family, (0, 1))
+    low, high = (0, 1) if family == "toy" else (low, high)
     assert low <= millions(composed, composed.data.tokenizer.get("size", 300)) <= high
 
 
@@ -251,8 +260,8 @@ HYPER_PARAMETERS = {  # dropout, steps, warm-up, tokens or sentences a step, cli
     "iwslt14/rdm_absorbing": (0.3, 300_000, 30_000, 4_096, None, "rdm_cond", 0.0),
     "wmt14/rdm_multinomial": (0.1, 300_000, 10_000, 131_072, None, "rdm", 0.0),
     "wmt16/rdm_absorbing": (0.3, 120_000, 15_000, 32_768, None, "rdm", 1.0),
-    "qg/rdm_absorbing": (0.2, 70_000, 10_000, 256, 1.0, "rdm", 5.0),
-    "qqp/rdm_multinomial": (0.2, 70_000, 10_000, 256, 1.0, "rdm", 5.0),
+    "qg/rdm_absorbing": (0.2, 70_000, 10_000, 256, 1.0, "mbr", 5.0),
+    "qqp/rdm_multinomial": (0.2, 70_000, 10_000, 256, 1.0, "mbr", 5.0),
 }
 
 
@@ -270,6 +279,15 @@ def test_hyper_parameters_are_those_of_the_paper(name: str) -> None:
         composed.decoding.transition.gumbel_scale,
     )
     assert (composed.optimizer.lr, composed.optimizer.weight_decay) == (5e-4, 0.01)
+
+
+@pytest.mark.parametrize("name", ["rdm_absorbing", "multinomial", "ar"])
+def test_hyper_parameters_of_wikitext(name: str) -> None:
+    composed = config(f"experiment=wikitext103/{name}")
+    assert (composed.data.max_sentences, composed.data.length, composed.data.prompt) == (128, 256, 32)
+    assert (composed.trainer.max_steps, composed.optimizer.lr, composed.model.max_length) == (100_000, 3e-4, 256)
+    assert (composed.decoding.temperature, composed.decoding.top_p) == (1.0, 0.95)
+    assert name == "ar" or composed.diffusion.num_steps == 100
 
 
 @pytest.mark.parametrize("name", choices("data"))
