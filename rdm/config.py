@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from hydra.utils import get_object
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import InterpolationToMissingValueError
 
 from rdm.errors import UserError
 
@@ -32,7 +33,10 @@ def check_types(node: Any, path: str = "") -> None:
             continue
         if OmegaConf.is_missing(node, key):
             raise UserError(f"{where}: a value is needed")
-        value = node[key]
+        try:
+            value = node[key]
+        except InterpolationToMissingValueError as error:
+            raise UserError(f"{_typed_at(node, key, where)}: a value is needed") from error
         if hints is not None:
             if key not in hints:
                 raise UserError(f"{where}: {node['_target_']} takes no such value; it takes {', '.join(hints)}")

@@ -232,7 +232,7 @@ def test_a_resumed_run_ends_where_the_unbroken_one_does(run: Path, tmp_path: Pat
         ("train.py", ["ckpt={run}", "data.corpus.train_size=200"], "was trained with system.denoiser.network.dim=32"),
         ("train.py", ["ckpt={run}", "data.corpus.seed=5"], "the tokenizer of {run} is not that of this data"),
         ("train.py", ["data=qqp"], "data.root=data/qqp is where files belong, see data/qqp.card.md"),
-        ("train.py", ["data=text_pairs", "data.target=en"], "data.source"),
+        ("train.py", ["data=text_pairs", "data.target=en"], "error: data.source: a value is needed"),
         ("train.py", ["data=jsonl_pairs", "data.train=nowhere.jsonl"], "there is no nowhere.jsonl"),
         ("train.py", ["data.max_tokens=many"], "data.max_tokens: 'many' is not a whole number"),
         ("train.py", ["data.max_tokens=5"], "more than data.max_tokens=5"),
