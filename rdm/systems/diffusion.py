@@ -34,7 +34,7 @@ class DiffusionSystem(DenoisingSystem):
         pairing: Pairing,
         objective: Objective,
         denoiser: Denoiser,
-        length_factor: float = 0.1,
+        length_factor: float = 0.01,
     ) -> None:
         super().__init__(vocab, process, pairing, objective, denoiser)
         self.length_factor = length_factor
