@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationKeyError
 from torch import Tensor
 
 from rdm.config import check_types
@@ -150,7 +151,10 @@ class Run:
         else:
             OmegaConf.set_struct(config, False)
             config.decoding.update({key: value for key, value in given.items() if value is not None})
-        check_types(config.decoding, "decoding")
+        try:
+            check_types(config.decoding, "decoding")
+        except InterpolationKeyError as error:  # a strategy may be what the run's diffusion says it is
+            raise UserError(f"decoding={config.decoding.name} is not for a model of system {config.name}") from error
         return instantiate(config.decoding)
 
 

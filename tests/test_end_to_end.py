@@ -157,6 +157,9 @@ def test_baselines(system: str, decoding: str, tmp_path: Path) -> None:
     folder = train(tmp_path / system, f"system={system}")
     script("evaluate.py", f"ckpt={folder}")
     assert [(row["system"], row["strategy"]) for row in rows(folder)] == [(system, decoding)]
+    if system == "ar":
+        refused = script("evaluate.py", f"ckpt={folder}", "decoding=vanilla", code=2).stderr
+        assert refused == "error: decoding=vanilla is not for a model of system ar\n"
 
 
 @pytest.mark.parametrize(("system", "strategy"), [("lm", "rdm"), ("ar_lm", "left_to_right")])
