@@ -34,8 +34,12 @@ from rdm.models.diffuseq import DiffuSeqDenoiser
 from rdm.models.encoder_decoder import EncoderDecoder
 from rdm.models.layers import TimeEmbedding, Timeless
 from rdm.systems.autoregressive import AutoregressiveSystem
+from rdm.systems.base import System
 from rdm.systems.diffuseq import DiffuSeqSystem
 from rdm.systems.diffusion import DiffusionSystem
+from rdm.training.module import combine
+from rdm.training.optim import Cosine as CosineDecay
+from rdm.training.optim import Optimization
 from rdm.vocab import Vocab
 
 Recipe = tuple[Callable[[Vocab], Noise], Schedule, Pairing, Objective, Transition]
@@ -132,3 +136,19 @@ def tiny_diffuseq_denoiser(
 
 def tiny_diffuseq(vocab: Vocab, steps: int = 2000, **options: Any) -> DiffuSeqSystem:
     return DiffuSeqSystem(vocab, GaussianProcess(Sqrt(steps, 1e-4)), tiny_diffuseq_denoiser(vocab, **options))
+
+
+def overfit(system: System, batch: Batch, steps: int, lr: float) -> None:
+    """Train on one batch, and leave the system ready to decode."""
+    optimizer, schedule = Optimization(CosineDecay(warmup_steps=20), lr=lr, weight_decay=0.0).build(
+        system.parameters(), steps
+    )
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(steps):
+        terms = system.loss(batch, generator)
+        loss = combine(terms, {term.name: term.total / batch.counts[term.unit] for term in terms})
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    system.eval()

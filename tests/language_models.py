@@ -17,11 +17,7 @@ from rdm.diffusion.process import DiffusionProcess
 from rdm.models.decoder_only import DecoderOnly
 from rdm.models.llama import Llama
 from rdm.systems.ar_lm import AutoregressiveLanguageModel
-from rdm.systems.base import System
 from rdm.systems.diffusion_lm import DiffusionLanguageModel
-from rdm.training.module import combine
-from rdm.training.optim import Cosine as CosineDecay
-from rdm.training.optim import Optimization
 from rdm.vocab import Vocab
 from tests.builders import RECIPES
 
@@ -82,19 +78,3 @@ def packed(count: int, length: int, ends: bool = True) -> tuple[Vocab, Tensor]:
     end = [tokenizer.vocab.eos] if ends else []
     stream = torch.tensor([token for sentence in sentences for token in [*sentence, *end]])
     return tokenizer.vocab, stream[: count * length].view(count, length)
-
-
-def overfit(system: System, batch: Batch, steps: int, lr: float) -> None:
-    """Train on one batch, and leave the system ready to decode."""
-    optimizer, schedule = Optimization(CosineDecay(warmup_steps=20), lr=lr, weight_decay=0.0).build(
-        system.parameters(), steps
-    )
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(steps):
-        terms = system.loss(batch, generator)
-        loss = combine(terms, {term.name: term.total / batch.counts[term.unit] for term in terms})
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-    system.eval()

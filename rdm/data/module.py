@@ -184,7 +184,7 @@ class TextDataModule(pl.LightningDataModule, ABC):
         for split in ("train", "valid"):
             reasons = [f"{count:,} {reason}" for reason, count in self.left_out(split).items() if count]
             if split != "train" and (shared := self.overlap(split)):
-                reasons.append(f"{shared:,} of them also in train")
+                reasons.append(f"{shared:,} texts also in train")
             lines.append(f"{split}: {len(self.examples(split)):,} examples" + "".join(f", {each}" for each in reasons))
         return lines
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Any
 
-from rdm.decoding.trace import Recording
+from rdm.decoding.trace import Recording, Trace
 
 
 class Decoding(ABC):
@@ -22,3 +22,15 @@ class Decoding(ABC):
     @abstractmethod
     def trace(self) -> Recording:
         """A fresh observer for ``System.generate`` that keeps what the strategy does."""
+
+
+class IteratedDecoding(Decoding):
+    """A strategy that goes over the whole text ``steps`` times."""
+
+    steps: int
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.steps} iterations"
+
+    def trace(self) -> Trace:
+        return Trace()

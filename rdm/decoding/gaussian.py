@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rdm.decoding.base import Decoding
+from rdm.decoding.base import IteratedDecoding
 from rdm.decoding.candidates import BestScore, Selection
 from rdm.decoding.schedule import steps_to_visit
-from rdm.decoding.trace import Trace
 from rdm.describe import in_words
 from rdm.diffusion.gaussian import GaussianProcess, nearest, normal
 from rdm.errors import require
@@ -36,7 +35,7 @@ Observer = Callable[[Rounded, Rounded], None]
 """Called after every iteration with the points it started from and those it left."""
 
 
-class GaussianSampler(Decoding):
+class GaussianSampler(IteratedDecoding):
     """A decoding strategy for points, with no model in it.
 
     Args:
@@ -62,12 +61,6 @@ class GaussianSampler(Decoding):
         require(samples >= 1, f"decoding.samples must be at least 1, got {samples}")
         self.name, self.steps, self.eta, self.clamp, self.samples = name, steps, eta, clamp, samples
         self.selection = selection or BestScore()
-
-    def __str__(self) -> str:
-        return f"{self.name}, {self.steps} iterations"
-
-    def trace(self) -> Trace:
-        return Trace()
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rdm.decoding.base import Decoding
+from rdm.decoding.base import IteratedDecoding
 from rdm.decoding.candidates import BestScore, LengthChoice, Selection, TopLengths, share_out
 from rdm.decoding.proposal import Proposal
 from rdm.decoding.routing import Outcome, State, Transition
 from rdm.decoding.schedule import DecodingSchedule
-from rdm.decoding.trace import Trace
 from rdm.describe import in_words
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
@@ -42,7 +41,7 @@ class Decoded:
     scores: Tensor
 
 
-class Sampler(Decoding):
+class Sampler(IteratedDecoding):
     """A decoding strategy: transition, schedule, proposal and length candidates, with no model in it.
 
     Args:
@@ -83,12 +82,6 @@ class Sampler(Decoding):
         self.length_choice = length_choice or TopLengths()
         self.samples = samples or length_candidates
         self.selection = selection or BestScore()
-
-    def __str__(self) -> str:
-        return f"{self.name}, {self.steps} iterations"
-
-    def trace(self) -> Trace:
-        return Trace()
 
     def describe(self) -> dict[str, Any]:
         return {

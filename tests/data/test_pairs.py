@@ -126,7 +126,7 @@ def test_nothing_fits(tmp_path: Path) -> None:
 
 def test_overlap_is_told(tmp_path: Path) -> None:
     data = pairs(tmp_path, Given(SMALL, (["b", "a", "a b"], ["x y", "x", "x"])))
-    assert data.summary() == ["train: 3 examples", "valid: 3 examples, 2 of them also in train"]
+    assert data.summary() == ["train: 3 examples", "valid: 3 examples, 2 texts also in train"]
 
 
 # Counts.

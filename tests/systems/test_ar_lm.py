@@ -14,9 +14,9 @@ from rdm.errors import UserError
 from rdm.systems.ar_lm import AutoregressiveLanguageModel
 from rdm.systems.continuation import cut
 from rdm.vocab import Vocab
-from tests.builders import sampler
+from tests.builders import overfit, sampler
 from tests.decoding.helpers import p_value
-from tests.language_models import overfit, packed, tiny_ar_lm, window_batch
+from tests.language_models import packed, tiny_ar_lm, window_batch
 
 SMALL = Vocab(size=8)  # three ordinary ids
 WRITABLE = [3, 4, 5, 6, 7]  # <eos>, <unk> and the ordinary ones

@@ -15,9 +15,8 @@ from rdm.errors import UserError
 from rdm.models.diffuseq import Given
 from rdm.systems.diffuseq import DiffuSeqSystem
 from rdm.training.module import combine
-from rdm.training.optim import Cosine, Optimization
 from rdm.vocab import Vocab
-from tests.builders import batch_from, sampler, tiny_diffuseq, tiny_system
+from tests.builders import batch_from, overfit, sampler, tiny_diffuseq, tiny_system
 from tests.decoding.helpers import seeded
 
 VOCAB = Vocab(size=20)
@@ -180,17 +179,9 @@ def test_overfits_32_pairs() -> None:
     batch = batch_of(list(zip(sides[:32], sides[32:], strict=True)))
     torch.manual_seed(1)
     system = tiny_diffuseq(VOCAB, dim=64, layers=2, max_length=6)
-    optimizer, schedule = Optimization(Cosine(warmup_steps=20), lr=4e-3, weight_decay=0.0).build(
-        system.parameters(), 600
-    )
-    for _ in range(600):
-        terms = system.loss(batch)
-        optimizer.zero_grad()
-        combine(terms, {term.name: term.total / batch.counts[term.unit] for term in terms}).backward()
-        optimizer.step()
-        schedule.step()
+    overfit(system, batch, steps=600, lr=4e-3)
     expected = system.canvas(batch.target)
     for eta, clamp in [(0.0, True), (0.0, False), (1.0, True)]:
-        tokens = system.eval().generate(batch.source, GaussianSampler("x", 10, eta, clamp), seeded()).tokens
+        tokens = system.generate(batch.source, GaussianSampler("x", 10, eta, clamp), seeded()).tokens
         right = (tokens == expected).all(1).float().mean()
         assert right >= 0.9, (eta, clamp, float(right))

@@ -21,9 +21,9 @@ from rdm.systems.diffusion_lm import DiffusionLanguageModel
 from rdm.training.module import TrainingModule
 from rdm.training.optim import InverseSqrt, Optimization
 from rdm.vocab import Vocab
-from tests.builders import RECIPES, STEPS, FixedPairing, sampler
+from tests.builders import RECIPES, STEPS, FixedPairing, overfit, sampler
 from tests.decoding.helpers import TRANSITIONS, Recorder
-from tests.language_models import one_canvas, overfit, packed, tiny_ar_lm, tiny_lm, window_batch
+from tests.language_models import one_canvas, packed, tiny_ar_lm, tiny_lm, window_batch
 
 VOCAB = Vocab(size=30)
 PAIRINGS: list[Pairing] = [Single(), Conditioned(), SameStep(), TwoSteps()]

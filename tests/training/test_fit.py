@@ -16,11 +16,11 @@ from rdm.decoding.beam import BeamSearch
 from rdm.evaluation.metrics.corpus import sacre_bleu
 from rdm.systems.base import System
 from rdm.training.ema import EMA, warmed_up_decay
-from rdm.training.module import TrainingModule, combine, noise_seed
+from rdm.training.module import TrainingModule, noise_seed
 from rdm.training.optim import Cosine, InverseSqrt, Optimization
 from rdm.training.sampling import SampleAtValidation
 from rdm.vocab import Vocab
-from tests.builders import RECIPES, batch_of, sampler, tiny_autoregressive, tiny_system, toy_data
+from tests.builders import RECIPES, batch_of, overfit, sampler, tiny_autoregressive, tiny_system, toy_data
 
 
 def fit(data: PairsDataModule, steps: int, callbacks: list[pl.Callback], **options: Any) -> TrainingModule:
@@ -54,17 +54,7 @@ def test_overfits_32_pairs(name: str) -> None:
     build, decoding = SYSTEMS[name]
     torch.manual_seed(1)
     system = build(data.vocab)
-    optimizer, schedule = Optimization(Cosine(warmup_steps=20), lr=4e-3, weight_decay=0.0).build(
-        system.parameters(), 400
-    )
-    for _ in range(400):
-        terms = system.loss(batch)
-        loss = combine(terms, {term.name: term.total / batch.counts[term.unit] for term in terms})
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-    system.eval()
+    overfit(system, batch, steps=400, lr=4e-3)
     targets = data.corpus.read("train")[1]
     order = batch.ids.tolist()
     rows = system.generate(batch.source, decoding, torch.Generator().manual_seed(0)).tokens

@@ -56,8 +56,12 @@ class Scorer(ABC):
         candidates: Sequence[Sequence[str]] = (),
     ) -> Metric:
         """The metric of ``hypotheses``; see :class:`Texts`."""
+        return self.measure(Texts(hypotheses, references, sources, candidates))
+
+    def measure(self, texts: Texts) -> Metric:
+        """The metric, or why there is none."""
         try:
-            value, signature = self.score(Texts(hypotheses, references, sources, candidates))
+            value, signature = self.score(texts)
         except Skipped as reason:
             return Metric(self.name, None, skipped=str(reason))
         return Metric(self.name, value, signature)

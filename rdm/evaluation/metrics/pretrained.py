@@ -63,15 +63,9 @@ class NeedsModel(Scorer):
     def __init__(self, model: str, batch_size: int = 16) -> None:
         self.model, self.batch_size = model, batch_size
 
-    def __call__(
-        self,
-        hypotheses: Sequence[str],
-        references: Sequence[Sequence[str]],
-        sources: Sequence[str] = (),
-        candidates: Sequence[Sequence[str]] = (),
-    ) -> Metric:
+    def measure(self, texts: Texts) -> Metric:
         try:
-            return super().__call__(hypotheses, references, sources, candidates)
+            return super().measure(texts)
         except ImportError:
             reason = f"needs {self.model} and the metrics extra (pip install -e '.[metrics]')"
         except OSError:  # what transformers and the hub raise without a network, a ConnectionError included
