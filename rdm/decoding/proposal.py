@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from rdm.errors import require
 
@@ -38,8 +39,7 @@ class Proposal:
     ) -> tuple[Tensor, Tensor]:
         """Tokens ``[P]`` and their log-probabilities ``[P]`` (of the model itself, without temperature)."""
         tokens = self.draw(logits, progress, generator)
-        chosen = logits.gather(1, tokens[:, None]).squeeze(1)
-        return tokens, chosen.float() - logits.float().logsumexp(-1)
+        return tokens, -functional.cross_entropy(logits.float(), tokens, reduction="none")
 
 
 def draw(logits: Tensor, temperature: float, top_p: float = 1.0, generator: torch.Generator | None = None) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rdm.errors import require
-from rdm.models.layers import Block, TimeEmbedding, initialise
+from rdm.models.layers import Block, Dropout, TimeEmbedding, initialise
 from rdm.vocab import Vocab
 
 
@@ -63,7 +63,7 @@ class DiffuSeqDenoiser(nn.Module):
         self.up = nn.Sequential(nn.Linear(embedding, dim), nn.Tanh(), nn.Linear(dim, dim))
         self.down = nn.Sequential(nn.Linear(dim, dim), nn.Tanh(), nn.Linear(dim, embedding))
         self.time_embedding = TimeEmbedding(dim)
-        self.norm, self.dropout = nn.LayerNorm(dim), nn.Dropout(dropout)
+        self.norm, self.dropout = nn.LayerNorm(dim), Dropout(dropout)
         self.blocks = nn.ModuleList(Block(dim, hidden, heads, *dropouts, pre_norm, cross=False) for _ in range(layers))
         self.final_norm = nn.LayerNorm(dim) if pre_norm else nn.Identity()
         self.apply(partial(initialise, std=init_std))

@@ -60,11 +60,20 @@ class Attention(nn.Module):
         return self.out(mixed.transpose(1, 2).reshape(rows, length, -1))
 
 
+class Dropout(nn.Dropout):
+    """Dropout that does not wait for PyTorch's Bernoulli draws on a CPU: they cost four times as much as uniform ones."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.device.type != "cpu" or not (self.training and 0 < self.p < 1):
+            return super().forward(x)
+        return x * torch.rand(x.shape).ge_(self.p).div_(1 - self.p).to(x.dtype)
+
+
 class FeedForward(nn.Sequential):
     """Two linear layers with a ReLU between them."""
 
     def __init__(self, dim: int, hidden: int, dropout: float = 0.0) -> None:
-        super().__init__(nn.Linear(dim, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, dim))
+        super().__init__(nn.Linear(dim, hidden), nn.ReLU(), Dropout(dropout), nn.Linear(hidden, dim))
 
 
 class Residual(nn.Module):
@@ -73,7 +82,7 @@ class Residual(nn.Module):
     def __init__(self, dim: int, dropout: float, pre_norm: bool) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.pre_norm = pre_norm
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -132,7 +141,7 @@ class Embedding(nn.Module):
         self.tokens = tokens
         self.positions = nn.Embedding(max_positions, dim)
         self.project = nn.Linear(2 * dim, dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.scale = math.sqrt(dim)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
