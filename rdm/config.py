@@ -57,6 +57,7 @@ class GenerateOptions(TrainOptions):
 
     average: int
     device: str
+    int8: bool
     trace: bool
 
 
@@ -65,6 +66,7 @@ class EvaluateOptions(TrainOptions):
 
     average: int
     device: str
+    int8: bool
     split: Literal["train", "valid", "test"]
     limit: int | None
     batch_size: int

@@ -23,6 +23,7 @@ from rdm.data.module import TextDataModule
 from rdm.data.tokenizer import Tokenizer
 from rdm.errors import UserError, require
 from rdm.evaluation.results import fingerprint
+from rdm.models.int8 import in_int8
 from rdm.systems.base import System
 
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "tokenizers", "sacrebleu")
@@ -167,6 +168,7 @@ class Loaded:
     step: int  # the training step the weights are from
     decoding: Any
     data: TextDataModule
+    int8: bool
 
     def scorers(self, named: DictConfig | None) -> list[Any]:
         """The metrics that were named, or else those of the data."""
@@ -185,6 +187,7 @@ class Loaded:
             "data": config.data.name,
             "system": config.name,
             "checkpoint_step": self.step,
+            "int8": self.int8,
             **self.decoding.describe(),
         }
 
@@ -195,7 +198,11 @@ def load(config: DictConfig) -> Loaded:
     decoding = run.decoding(config.decoding)
     system, step = run.system(config.average, config.device)
     system.check(decoding)
-    return Loaded(run, system, step, decoding, run.data())
+    if config.int8:
+        device = next(system.parameters()).device.type
+        require(device == "cpu", f"int8=true computes on a CPU only: add device=cpu (this is {device}), or leave it out")
+        system = in_int8(system)
+    return Loaded(run, system, step, decoding, run.data(), config.int8)
 
 
 def flatten(node: Any, path: str = "system") -> dict[str, Any]:

@@ -91,11 +91,14 @@ def test_evaluate_sweep_makes_a_table(run: Path, tmp_path: Path) -> None:
 
 def test_evaluate_a_checkpoint_file_and_an_average(run: Path, tmp_path: Path) -> None:
     results = f"results={tmp_path / 'results.jsonl'}"
-    script("evaluate.py", f"ckpt={run / 'checkpoints' / 'step_0000003.ckpt'}", results)
+    file = run / "checkpoints" / "step_0000003.ckpt"
+    script("evaluate.py", f"ckpt={file}", "int8=true", "decoding.prune_after=3", results)
     diffuseq = ["decoding=mbr", "metrics=diffuseq", "likelihood=2"]
     done = script("evaluate.py", f"ckpt={run}", "average=2", "decoding.steps=3", "limit=4", *diffuseq, results)
     first, second = rows(tmp_path)
     assert (first["checkpoint_step"], first["strategy"], first["steps"]) == (3, "rdm", 10)
+    assert (first["int8"], first["pruning"]) == (True, "2 kept after 3 iterations")
+    assert (second["int8"], second["pruning"]) == (False, None)
     assert (second["average"], second["steps"], second["sentences"]) == (2, 3, 4)
     assert (second["strategy"], second["candidates"]) == ("mbr", 10)
     metrics = second["metrics"]

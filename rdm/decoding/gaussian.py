@@ -30,6 +30,10 @@ class Rounded:
     def free(self) -> Tensor:
         return torch.ones_like(self.denoised)
 
+    @property
+    def rows(self) -> Tensor:
+        return torch.arange(len(self.tokens))
+
 
 Observer = Callable[[Rounded, Rounded], None]
 """Called after every iteration with the points it started from and those it left."""

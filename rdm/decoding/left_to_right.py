@@ -68,7 +68,8 @@ class LeftToRight(Decoding):
         """
         written = prompt.new_full((len(prompt), count), vocab.pad)
         scores = torch.zeros(written.shape, device=prompt.device)
-        rows, new = torch.arange(len(prompt), device=prompt.device), prompt
+        everyone = torch.arange(len(prompt), device=prompt.device)
+        rows, new = everyone, prompt
         for column in range(count):
             tokens, log_probs = self.proposal(reader(new), generator=generator)
             written[rows, column], scores[rows, column] = tokens, log_probs
@@ -81,4 +82,4 @@ class LeftToRight(Decoding):
                     break
                 reader.keep(goes_on)
             new = tokens[:, None]
-        return Decoded(written, scores.sum(1) / (written != vocab.pad).sum(1))
+        return Decoded(written, scores.sum(1) / (written != vocab.pad).sum(1), rows=everyone)

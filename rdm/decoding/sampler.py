@@ -27,18 +27,26 @@ Observer = Callable[[State, Outcome], None]
 
 @dataclass(frozen=True)
 class Canvas:
-    """What is to be filled: tokens ``[R, N]`` of which the ``pinned`` ones (prefix, specials, padding) never change."""
+    """What is to be filled: tokens ``[R, N]`` of which the ``pinned`` ones (prefix, specials, padding) never change.
+
+    The ``candidates`` of one source stand next to each other.
+    """
 
     tokens: Tensor
     pinned: Tensor
+    candidates: int = 1
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """Filled rows ``[R, N]`` and their scores ``[R]``: the mean over free positions of the score when last denoised."""
+    """Filled rows ``[R, N]`` and their scores ``[R]``: the mean over free positions of the score when last denoised.
+
+    ``rows [R]`` says which rows of the canvas these are, if candidates were dropped on the way.
+    """
 
     tokens: Tensor
     scores: Tensor
+    rows: Tensor
 
 
 class Sampler(IteratedDecoding):
@@ -54,6 +62,7 @@ class Sampler(IteratedDecoding):
         length_choice: which lengths.
         samples: candidates in all, shared out over the lengths; None is one a length.
         selection: which candidate is returned.
+        prune_after: iterations after which only the ``keep_candidates`` of highest score go on; None drops nothing.
     """
 
     def __init__(
@@ -69,10 +78,14 @@ class Sampler(IteratedDecoding):
         length_choice: LengthChoice | None = None,
         samples: int | None = None,
         selection: Selection | None = None,
+        prune_after: int | None = None,
+        keep_candidates: int = 2,
     ) -> None:
         require(steps >= 1, f"decoding.steps must be at least 1, got {steps}")
         require(length_candidates >= 1, f"decoding.length_candidates must be at least 1, got {length_candidates}")
         require(samples is None or samples >= 1, f"decoding.samples must be at least 1, got {samples}")
+        require(prune_after is None or prune_after >= 1, f"decoding.prune_after must be at least 1, got {prune_after}")
+        require(keep_candidates >= 1, f"decoding.keep_candidates must be at least 1, got {keep_candidates}")
         self.name = name
         self.steps = steps
         self.transition = transition
@@ -82,6 +95,7 @@ class Sampler(IteratedDecoding):
         self.length_choice = length_choice or TopLengths()
         self.samples = samples or length_candidates
         self.selection = selection or BestScore()
+        self.prune_after, self.keep_candidates = prune_after, keep_candidates
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -94,6 +108,7 @@ class Sampler(IteratedDecoding):
             "length_candidates": self.length_candidates,
             "candidates": self.samples,
             "selection": in_words(self.selection),
+            "pruning": self.prune_after and f"{self.keep_candidates} kept after {self.prune_after} iterations",
         }
 
     def candidate_lengths(self, logits: Tensor) -> Tensor:
@@ -115,6 +130,7 @@ class Sampler(IteratedDecoding):
         tokens = torch.where(free, process.noise.sample(canvas.tokens, generator), canvas.tokens)
         denoised = torch.zeros_like(free)
         stored = torch.zeros(tokens.shape, device=tokens.device)
+        rows = torch.arange(len(tokens), device=tokens.device)
         lengths = free.sum(1)
         memo: dict[str, Any] = {}
         grid = self.transition.plan(process, self.steps, free, memo, generator)
@@ -142,6 +158,7 @@ class Sampler(IteratedDecoding):
                 draw=partial(self.proposal.draw, progress=progress, generator=generator),
                 count=self.schedule.denoised(iteration, iterations, lengths),
                 noise_rate=self.schedule.noise_rate(iteration, iterations),
+                rows=rows,
                 generator=generator,
                 memo=memo,
             )
@@ -149,5 +166,14 @@ class Sampler(IteratedDecoding):
             if observer is not None:
                 observer(state, outcome)
             tokens, denoised, stored = outcome.tokens, outcome.denoised, outcome.stored
-        mean = torch.where(free, stored, 0.0).sum(1) / lengths.clamp(min=1)
-        return Decoded(tokens=tokens, scores=mean)
+            if iteration == self.prune_after and canvas.candidates > self.keep_candidates:
+                best = mean(scores, free).view(-1, canvas.candidates).topk(self.keep_candidates).indices
+                kept = (best + torch.arange(len(best), device=best.device)[:, None] * canvas.candidates).flatten()
+                rows, tokens, denoised, stored, free = (x[kept] for x in (rows, tokens, denoised, stored, free))
+                lengths = lengths[kept]
+        return Decoded(tokens=tokens, scores=mean(stored, free), rows=rows)
+
+
+def mean(scores: Tensor, free: Tensor) -> Tensor:
+    """The mean ``[R]`` over the free positions ``[R, N]``."""
+    return torch.where(free, scores, 0.0).sum(1) / free.sum(1).clamp(min=1)

@@ -35,6 +35,10 @@ class Before(After, Protocol):
     @property
     def free(self) -> Tensor: ...
 
+    @property
+    def rows(self) -> Tensor:
+        """``[R]``, which of the rows seen first these are."""
+
 
 class Recording(Protocol):
     """An observer that collects one :class:`Frame` an iteration; ``legend`` says how to read them."""
@@ -55,7 +59,10 @@ class Trace:
     def __call__(self, state: Before, outcome: After) -> None:
         if not self.frames:
             self.frames.append(Frame(0, state.tokens.cpu(), (state.free & ~state.denoised).cpu()))
-        self.frames.append(Frame(len(self.frames), outcome.tokens.cpu(), (state.free & ~outcome.denoised).cpu()))
+        last = self.frames[-1]  # rows that were dropped stay as they were
+        tokens, noisy, rows = last.tokens.clone(), last.noisy.clone(), state.rows.cpu()
+        tokens[rows], noisy[rows] = outcome.tokens.cpu(), (state.free & ~outcome.denoised).cpu()
+        self.frames.append(Frame(len(self.frames), tokens, noisy))
 
 
 @dataclass

@@ -25,8 +25,11 @@ class Memory:
     mask: Tensor  # [B, S] bool
     key_values: list[KeyValue]
 
+    def __len__(self) -> int:
+        return len(self.mask)
+
     def select(self, sources: Tensor) -> "Memory":
-        """Only these sources, by index."""
+        """Only these sources, by index or where true."""
         key_values = [(key[sources], value[sources]) for key, value in self.key_values]
         return Memory(self.states[sources], self.mask[sources], key_values)
 
@@ -109,4 +112,7 @@ class EncoderDecoder(Restricted):
         """Logits ``[P, V]`` at the ``P`` ``positions [R, N]`` (bool) of ``x [R, N, D]``, or all: ``[R, N, V]``."""
         if positions is not None:
             x = x[positions]
-        return functional.linear(self.decoder_norm(x), self.tokens.weight, self.output_bias)
+        return self.to_vocabulary(self.decoder_norm(x))
+
+    def output_weight(self) -> nn.Parameter:
+        return self.tokens.weight

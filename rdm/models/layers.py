@@ -1,6 +1,7 @@
 """The parts a Transformer is made of. ``D`` is the width, ``H`` the number of heads."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import torch
@@ -189,7 +190,7 @@ def initialise(module: nn.Module, std: float) -> None:
         nn.init.zeros_(module.bias)
 
 
-class Restricted(nn.Module):
+class Restricted(nn.Module, ABC):
     """A network that can be told which ids it must not predict: ``output_bias [V]`` is added to its logits."""
 
     output_bias: Tensor
@@ -198,6 +199,14 @@ class Restricted(nn.Module):
         super().__init__()
         self.vocab = vocab
         self.register_buffer("output_bias", torch.zeros(vocab.size))
+
+    @abstractmethod
+    def output_weight(self) -> nn.Parameter:
+        """``[V, D]``"""
+
+    def to_vocabulary(self, states: Tensor) -> Tensor:
+        """Logits ``[..., V]`` from states ``[..., D]``."""
+        return functional.linear(states, self.output_weight(), self.output_bias)
 
     def restrict(self, predictable: Tensor) -> None:
         """Never predict the ids that are false in ``predictable [V]``."""

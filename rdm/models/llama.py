@@ -147,7 +147,10 @@ class Llama(Restricted):
 
     def project(self, states: Tensor) -> Tensor:
         """Logits ``[..., V]`` from states ``[..., D]``."""
-        return functional.linear(self.norm(states), self.output.weight, self.output_bias)
+        return self.to_vocabulary(self.norm(states))
+
+    def output_weight(self) -> nn.Parameter:
+        return self.output.weight
 
 
 class Reader:

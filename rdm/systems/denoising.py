@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
+import torch
 from torch import Tensor
 
 from rdm.decoding.base import Decoding
@@ -11,6 +12,7 @@ from rdm.diffusion.objective import Objective
 from rdm.diffusion.pairing import Pairing
 from rdm.diffusion.process import Corruption, DiffusionProcess
 from rdm.errors import UserError, require
+from rdm.models.encoder_decoder import Memory
 from rdm.systems.base import System, Term
 from rdm.vocab import Vocab
 
@@ -52,8 +54,21 @@ class DenoisingSystem(System):
         copies = len(corruption.x0) // sentences
         return Term("diffusion", self.objective(logits, corruption, self.process) / copies, self.unit)
 
-    def _denoise(self, memory: Any) -> Denoise:
-        return lambda tokens, t, positions: self.denoiser(tokens, t, memory, positions)
+    def _denoise(self, memory: Memory | None) -> Denoise:
+        """The denoiser as a sampler calls it; sources about which nothing is asked any more are left out."""
+
+        def denoise(tokens: Tensor, t: Tensor, positions: Tensor) -> Tensor:
+            sources = len(tokens) if memory is None else len(memory)
+            asked = positions.reshape(sources, -1).any(1)
+            if asked.all():
+                return self.denoiser(tokens, t, memory, positions)
+            if not asked.any():
+                return torch.zeros(0, self.vocab.size, device=tokens.device)
+            rows = asked.repeat_interleave(len(tokens) // sources)
+            rest = None if memory is None else memory.select(asked)
+            return self.denoiser(tokens[rows], t[rows], rest, positions[rows])
+
+        return denoise
 
     def likelihood_kind(self) -> Literal["bound", "surrogate"]:
         """What the negative log-likelihood of such a system is."""

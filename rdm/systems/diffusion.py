@@ -1,5 +1,7 @@
 """Discrete diffusion with an encoder-decoder denoiser: the four systems of the paper, and any other combination."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -65,11 +67,12 @@ class DiffusionSystem(DenoisingSystem):
         memory = self.denoiser.encode(source)
         if template is None:
             lengths = decoding.candidate_lengths(self.denoiser.length_logits(memory))
-            canvas = self.canvas(lengths.flatten())
+            canvas = self.canvas(lengths)
         else:
             canvas = Canvas(template, pinned=template != self.vocab.mask)
         decoded = decoding.run(self.process, self._denoise(memory), canvas, generator, observer)
-        return choose(decoded.tokens, decoded.scores, len(source), decoding.selection, self.vocab)
+        best = choose(decoded.tokens, decoded.scores, len(source), decoding.selection, self.vocab)
+        return replace(best, rows=decoded.rows[best.rows])
 
     @torch.inference_mode()
     def likelihood(
@@ -88,13 +91,13 @@ class DiffusionSystem(DenoisingSystem):
         )
 
     def canvas(self, lengths: Tensor) -> Canvas:
-        """Rows ``<bos> . . . <eos> <pad> ...`` with ``lengths [R]`` free positions each."""
+        """Rows ``<bos> . . . <eos> <pad> ...``, ``m`` a source with ``lengths [B, m]`` free positions each."""
         columns = torch.arange(int(lengths.max()) + 2, device=lengths.device)
-        end = (lengths + 1)[:, None]
+        end = (lengths.flatten() + 1)[:, None]
         tokens = torch.where(columns < end, self.vocab.mask, self.vocab.pad)
         tokens = torch.where(columns == end, self.vocab.eos, tokens)
         tokens[:, 0] = self.vocab.bos
-        return Canvas(tokens, pinned=(columns == 0) | (columns >= end))
+        return Canvas(tokens, pinned=(columns == 0) | (columns >= end), candidates=lengths.shape[1])
 
     def check(self, decoding: Decoding) -> None:
         sampler = self.as_sampler(decoding)

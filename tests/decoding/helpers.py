@@ -188,6 +188,7 @@ def make_state(tokens: list[list[int]] | Tensor, noise: str | Noise = "absorbing
         "draw": lambda logits: logits.argmax(-1),
         "count": torch.ones_like(tokens[:, 0]),
         "noise_rate": 0.5,
+        "rows": torch.arange(len(tokens)),
         "generator": seeded(),
         **given,
     }

@@ -432,3 +432,36 @@ def test_posterior_decides_in_the_first_iteration(schedule: alphas.Schedule) -> 
         assert changed.double().mean() > 0.05
     decided_at = [t for t in range(1, 17) if (decoded.tokens == favourites[t]).any()]
     assert len(decided_at) >= 5
+
+
+# --- candidates that are dropped on the way ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TRANSITIONS)
+@pytest.mark.parametrize("noise", NOISES)
+def test_pruning_keeps_the_best_of_each_source(noise: str, name: str) -> None:
+    process, canvas = make_process(noise, 7), make_canvas([5, 9, 2, 6, 3, 8], prefix=1)
+    canvas = Canvas(canvas.tokens, canvas.pinned, candidates=3)
+    decoded, seen = decode(
+        TRANSITIONS[name](), process, Restless(process, 11), canvas, 5, prune_after=2, keep_candidates=2
+    )
+    states = [state for state, _ in seen]
+    assert [len(state.tokens) for state in states] == [6, 6, 4, 4, 4]
+    # By hand: the mean score of the second iteration over the free positions.
+    free = ~canvas.pinned
+    means = [states[1].scores[row][free[row]].mean().item() for row in range(6)]
+    best = [sorted(group, key=means.__getitem__)[1:] for group in ([0, 1, 2], [3, 4, 5])]
+    assert [sorted(pair) for pair in decoded.rows.view(2, 2).tolist()] == [sorted(pair) for pair in best]
+    for state in states[2:]:
+        assert torch.equal(state.rows, decoded.rows)
+        assert torch.equal(state.free, free[decoded.rows])
+        assert torch.equal(state.tokens[~state.free], canvas.tokens[decoded.rows][~state.free])
+    assert torch.equal(states[2].tokens, seen.seen[1][1].tokens[decoded.rows])
+
+
+def test_without_more_candidates_than_are_kept_nothing_is_dropped() -> None:
+    process, canvas = make_process("absorbing", 7), make_canvas([5, 4, 3])
+    plain, _ = decode(Unconditional(), process, Restless(process, 11), canvas, 5)
+    pruned, _ = decode(Unconditional(), process, Restless(process, 11), canvas, 5, prune_after=1, keep_candidates=1)
+    assert torch.equal(plain.tokens, pruned.tokens)
+    assert pruned.rows.tolist() == [0, 1, 2]

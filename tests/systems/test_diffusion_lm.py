@@ -161,7 +161,7 @@ def test_a_continuation_is_cut_at_eos_and_at_128_tokens(monkeypatch: pytest.Monk
 
     def run(process: Any, denoise: Any, canvas: Any, *_: Any) -> Decoded:
         canvases.append(canvas)
-        return Decoded(torch.where(canvas.pinned, canvas.tokens, filled), torch.zeros(3))
+        return Decoded(torch.where(canvas.pinned, canvas.tokens, filled), torch.zeros(3), torch.arange(3))
 
     monkeypatch.setattr(decoding, "run", run)
     tokens = system.generate(source, decoding).tokens

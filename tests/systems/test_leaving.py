@@ -1,0 +1,58 @@
+"""Sources that need no more answers leave the batch, and candidates that were dropped are never returned."""
+
+import pytest
+import torch
+
+from rdm.decoding.routing import Ancestral, Commit
+from rdm.decoding.sampler import Sampler
+from rdm.decoding.schedule import Linear
+from rdm.decoding.trace import Trace
+from rdm.vocab import Vocab
+from tests.builders import tiny_system
+
+VOCAB = Vocab(size=40)
+SOURCE = torch.tensor([[2, 7, 8, 9, 3], [2, 11, 12, 3, 0], [2, 13, 14, 15, 3], [2, 6, 3, 0, 0]])
+
+
+@pytest.mark.parametrize("transition", [Ancestral(), Commit()], ids=["ancestral", "commit"])
+def test_the_network_sees_only_sources_with_something_to_ask(transition, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    system = tiny_system(VOCAB).eval()
+    lengths = torch.tensor([[1], [12], [2], [3]])
+    decoding = Sampler("test", 20, transition, Linear(), length_candidates=1)
+    decoding.candidate_lengths = lambda logits: lengths  # type: ignore[method-assign]
+    rows_seen: list[int] = []
+    forward = system.denoiser.forward
+
+    def counting(x_t, t, memory, positions):
+        rows_seen.append(len(x_t))
+        assert len(memory) == len(x_t)
+        return forward(x_t, t, memory, positions)
+
+    monkeypatch.setattr(system.denoiser, "forward", counting)
+    left = system.generate(SOURCE, decoding, torch.Generator().manual_seed(0))
+    assert rows_seen == sorted(rows_seen, reverse=True)
+    assert rows_seen[0] == 4
+    assert rows_seen[-1] < 4
+    # The same when everybody is asked for everything.
+    monkeypatch.setattr(
+        system,
+        "_denoise",
+        lambda memory: lambda tokens, t, positions: forward(tokens, t, memory, positions),
+    )
+    stayed = system.generate(SOURCE, decoding, torch.Generator().manual_seed(0))
+    assert torch.equal(left.tokens, stayed.tokens)
+    torch.testing.assert_close(left.scores, stayed.scores)
+
+
+def test_the_chosen_row_is_found_in_the_trace_after_pruning() -> None:
+    torch.manual_seed(2)
+    system, trace = tiny_system(VOCAB).eval(), Trace()
+    decoding = Sampler("test", 6, Commit(), Linear(), length_candidates=5, prune_after=2, keep_candidates=2)
+    best = system.generate(SOURCE, decoding, torch.Generator().manual_seed(0), trace)
+    assert best.candidates is not None
+    assert best.candidates.shape[:2] == (4, 2)
+    assert len({tuple(frame.tokens.shape) for frame in trace.frames}) == 1
+    for source, row in enumerate(best.rows.tolist()):
+        assert row // 5 == source
+        assert torch.equal(trace.frames[-1].tokens[row], best.tokens[source])
