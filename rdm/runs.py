@@ -200,7 +200,7 @@ def load(config: DictConfig) -> Loaded:
     system.check(decoding)
     if config.int8:
         device = next(system.parameters()).device.type
-        require(device == "cpu", f"int8=true computes on a CPU only: add device=cpu (this is {device}), or leave it out")
+        require(device == "cpu", f"int8=true computes on a CPU only, and this is {device}: add device=cpu")
         system = in_int8(system)
     return Loaded(run, system, step, decoding, run.data(), config.int8)
 

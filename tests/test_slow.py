@@ -29,7 +29,11 @@ def test_adaptive_decoding_beats_vanilla_on_the_default_text(tmp_path: Path) -> 
 
 
 def test_quick_benchmark(tmp_path: Path) -> None:
-    python("-m", "rdm.bench", "--quick", "--out", str(tmp_path / "bench.json"))
-    record = json.loads((tmp_path / "bench.json").read_text())
-    assert {row["what"] for row in record["rows"]} == {"train", "decode"}
-    assert all(row["rate"] > 0 for row in record["rows"])
+    python("-m", "rdm.bench", "--quick", "--out", str(tmp_path))
+    rows = json.loads((tmp_path / "bench.json").read_text())["rows"]
+    assert {"training", "decoding", "batch 1", "batch 32", "training by vocabulary", "data"} <= {
+        row["section"] for row in rows
+    }
+    assert all(row["rate"] > 0 and row["memory"] > 0 for row in rows)
+    assert all(0 < row["outside"] < 1 for row in rows if row["section"] != "data")
+    assert (tmp_path / "bench.png").stat().st_size > 1000

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rdm.diffusion.chunks import rows_at_once
 from rdm.errors import require
 
 
@@ -39,7 +40,14 @@ class Proposal:
     ) -> tuple[Tensor, Tensor]:
         """Tokens ``[P]`` and their log-probabilities ``[P]`` (of the model itself, without temperature)."""
         tokens = self.draw(logits, progress, generator)
-        return tokens, -functional.cross_entropy(logits.float(), tokens, reduction="none")
+        return tokens, log_probs(logits, tokens)
+
+
+def log_probs(logits: Tensor, tokens: Tensor) -> Tensor:
+    """``log softmax(logits)`` at ``tokens [P]``, a few rows of ``logits [P, V]`` at a time: three times as fast."""
+    size = rows_at_once(logits)
+    parts = zip(logits.split(size), tokens.split(size), strict=True)
+    return torch.cat([-functional.cross_entropy(rows.float(), ids, reduction="none") for rows, ids in parts])
 
 
 def draw(logits: Tensor, temperature: float, top_p: float = 1.0, generator: torch.Generator | None = None) -> Tensor:

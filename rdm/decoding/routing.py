@@ -52,7 +52,7 @@ class State:
     noise_rate: float  # share the schedule leaves noisy after this iteration
     rows: Tensor  # [R] which rows of the canvas these are: candidates may have been dropped
     generator: torch.Generator | None = None
-    memo: dict[str, Any] = field(default_factory=dict)  # a router's own state between iterations, for all rows of the canvas
+    memo: dict[str, Any] = field(default_factory=dict)  # a router's own, for all rows of the canvas
 
     def steps(self) -> tuple[Tensor, Tensor]:
         """``t`` and ``s`` as tensors ``[R]``, the form the process takes."""

@@ -18,9 +18,14 @@ CACHE, BUSY = 2**18, 2**24
 """Logits looked at at once: what fits into the cache of a CPU, and what keeps a GPU busy."""
 
 
+def rows_at_once(logits: Tensor) -> int:
+    """How many rows of ``logits [P, V]`` to look at together."""
+    return max((CACHE if logits.device.type == "cpu" else BUSY) // logits.shape[1], 1)
+
+
 def in_chunks(logits: Tensor, function: LossAndGradient) -> Tensor:
     """The losses ``[P]`` of all rows of ``logits [P, V]``."""
-    return _InChunks.apply(logits, function)  # type: ignore[no-any-return]
+    return _InChunks.apply(logits, function)
 
 
 class _InChunks(torch.autograd.Function):
@@ -28,7 +33,7 @@ class _InChunks(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, function: LossAndGradient) -> Tensor:
         losses = torch.empty(len(logits), device=logits.device)
         gradient = torch.empty_like(logits) if ctx.needs_input_grad[0] else None
-        size = max((CACHE if logits.device.type == "cpu" else BUSY) // logits.shape[1], 1)
+        size = rows_at_once(logits)
         with torch.autocast(logits.device.type, enabled=False):
             for start in range(0, len(logits), size):
                 rows = slice(start, start + size)

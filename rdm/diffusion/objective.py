@@ -115,8 +115,8 @@ def smoothed_cross_entropy(logits: Tensor, target: Tensor, allowed: Tensor, smoo
 def posterior_divergence(logits: Tensor, x_t: Tensor, x0: Tensor, t: Tensor, process: DiffusionProcess) -> Tensor:
     """``KL(q(x_s | x_t, x_0) || q(x_s | x_t, f))``, ``[P]``, with ``s = t - 1`` and ``f = softmax(logits [P, V])``.
 
-    The posterior (see :meth:`DiffusionProcess.posterior_log_probs`) is ``A_k u_k / Z`` with an ``A`` that knows nothing of
-    ``f``, so that of the true one (``f`` one-hot at ``x_0``) and the model's only ``u`` and ``Z`` remain:
+    The posterior (see :meth:`DiffusionProcess.posterior_log_probs`) is ``A_k u_k / Z`` with an ``A`` that knows nothing
+    of ``f``, so that of the true one (``f`` one-hot at ``x_0``) and the model's only ``u`` and ``Z`` remain:
 
         u_k = alpha_s f_k + (1 - alpha_s) q_k,        Z = alpha_t f_{x_t} + (1 - alpha_t) q_{x_t}
         KL  = sum_k true_k log(u_k(x_0) / u_k(f)) + log(Z(f) / Z(x_0))

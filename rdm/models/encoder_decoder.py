@@ -10,7 +10,6 @@ from functools import partial
 from typing import cast
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from rdm.errors import require
 from rdm.models.layers import Block, Embedding, Extend, KeyValue, Restricted, initialise, only_these
@@ -114,5 +113,5 @@ class EncoderDecoder(Restricted):
             x = x[positions]
         return self.to_vocabulary(self.decoder_norm(x))
 
-    def output_weight(self) -> nn.Parameter:
+    def output_weight(self) -> Tensor:
         return self.tokens.weight

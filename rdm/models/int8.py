@@ -8,7 +8,7 @@ import copy
 import warnings
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.ao.nn.quantized.dynamic import Linear
 from torch.ao.quantization import per_channel_dynamic_qconfig
 
@@ -23,8 +23,9 @@ def in_int8(system: System) -> System:
         warnings.simplefilter("ignore")  # PyTorch means to move this to a package of its own
         for module in list(system.modules()):
             if isinstance(module, Restricted):
-                bias = nn.Parameter(module.output_bias)
-                setattr(module, module.to_vocabulary.__name__, rounded(module.output_weight(), bias).forward)
+                module.to_vocabulary = rounded(  # type: ignore[method-assign]
+                    module.output_weight(), module.output_bias
+                ).forward
             if not isinstance(module, Embedding):  # it takes its weights apart, and is called once a row
                 for name, layer in module.named_children():
                     if isinstance(layer, nn.Linear):
@@ -32,10 +33,11 @@ def in_int8(system: System) -> System:
     return system
 
 
-def rounded(weight: nn.Parameter, bias: nn.Parameter | None) -> Linear:
+def rounded(weight: Tensor, bias: Tensor | None) -> Linear:
     """``x W^T + b`` with ``W [out, in]`` in int8."""
     outputs, inputs = weight.shape
     layer = nn.Linear(inputs, outputs, bias is not None, device=torch.device("meta"))
-    layer.weight, layer.bias = weight, bias  # type: ignore[assignment]
+    layer.weight = nn.Parameter(weight)
+    layer.bias = None if bias is None else nn.Parameter(bias)  # type: ignore[assignment]
     layer.qconfig = per_channel_dynamic_qconfig  # type: ignore[assignment]
     return Linear.from_float(layer)

@@ -62,7 +62,7 @@ class Attention(nn.Module):
 
 
 class Dropout(nn.Dropout):
-    """Dropout that does not wait for PyTorch's Bernoulli draws on a CPU: they cost four times as much as uniform ones."""
+    """Dropout from uniform draws where PyTorch's own are slow: on a CPU Bernoulli draws cost four times as much."""
 
     def forward(self, x: Tensor) -> Tensor:
         if x.device.type != "cpu" or not (self.training and 0 < self.p < 1):
@@ -201,7 +201,7 @@ class Restricted(nn.Module, ABC):
         self.register_buffer("output_bias", torch.zeros(vocab.size))
 
     @abstractmethod
-    def output_weight(self) -> nn.Parameter:
+    def output_weight(self) -> Tensor:
         """``[V, D]``"""
 
     def to_vocabulary(self, states: Tensor) -> Tensor:

@@ -149,7 +149,7 @@ class Llama(Restricted):
         """Logits ``[..., V]`` from states ``[..., D]``."""
         return self.to_vocabulary(self.norm(states))
 
-    def output_weight(self) -> nn.Parameter:
+    def output_weight(self) -> Tensor:
         return self.output.weight
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rdm.decoding.proposal import Proposal, draw
+from rdm.diffusion import chunks
 from rdm.errors import UserError
 from tests.decoding.helpers import p_value, seeded
 
@@ -162,3 +163,11 @@ def test_reproducible_by_seed() -> None:
     logits = torch.zeros(100, 6)
     first, again, other = (Proposal(1.0)(logits, generator=seeded(seed))[0].tolist() for seed in (1, 1, 2))
     assert first == again != other
+
+
+def test_scores_do_not_depend_on_how_many_rows_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = torch.randn(11, 30, generator=torch.Generator().manual_seed(0))
+    tokens, expected = Proposal()(logits)
+    monkeypatch.setattr(chunks, "CACHE", 4 * 30)
+    assert torch.equal(Proposal()(logits)[1], expected)
+    torch.testing.assert_close(expected, logits.log_softmax(-1).gather(1, tokens[:, None]).squeeze(1))
