@@ -57,7 +57,9 @@ class GenerateOptions(TrainOptions):
 
     average: int
     device: str
+    sentences: int
     trace: bool
+    page: str | None
 
 
 class EvaluateOptions(TrainOptions):
