@@ -22,6 +22,8 @@ def main(config: DictConfig) -> Page | None:
     check_options(config, GenerateOptions)
     require(config.sentences >= 1, f"sentences must be at least 1, got {config.sentences}")
     loaded = load(config)
+    page = Path(config.page or loaded.run.folder / "decoding.html")
+    require(not page.is_dir(), f"page: {page} is a folder; name a file in it")
     data, said = loaded.data, loaded.describe()
     device = next(loaded.system.parameters()).device
     template = None if config.template is None else data.template(str(config.template)).to(device)
@@ -36,7 +38,7 @@ def main(config: DictConfig) -> Page | None:
             console.print(f"{way.strategy}; {way.legend}", *way.lines(), sep="\n")
         console.print(way.output)
         examples.append(Example(source, references, [way]))
-    return Page(Path(config.page or loaded.run.folder / "decoding.html"), examples) if config.trace else None
+    return Page(page, examples) if config.trace else None
 
 
 def questions(config: DictConfig, data: TextDataModule) -> Questions:

@@ -266,6 +266,7 @@ def test_a_resumed_run_ends_where_the_unbroken_one_does(run: Path, tmp_path: Pat
         ("train.py", ["data.max_tokens=5"], "more than data.max_tokens=5"),
         ("generate.py", ["ckpt={run}", "text=''"], "source 1 has 0 tokens"),
         ("generate.py", ["ckpt={run}", "sentences=0"], "sentences must be at least 1, got 0"),
+        ("generate.py", ["ckpt={run}", "trace=true", "page={run}"], "page: {run} is a folder; name a file in it"),
         ("generate.py", ["ckpt={run}", "template=."], "template: no blank in '.'; write _ for every token"),
         ("evaluate.py", ["ckpt={run}", "decoding=beam"], "decoding=beam is not for diffusion over tokens"),
     ],

@@ -5,13 +5,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
+from rdm.decoding.trace import TokenState
 from rdm.page.page import render
+from rdm.page.trajectory import Example, follow
+from tests.builders import sampler, tiny_system, toy_data
 from tests.page.helpers import EVIL, EXAMPLES, LONG, SHORT
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -85,6 +89,24 @@ def test_keys_step(page: webdriver.Chrome) -> None:
     assert now(page) == LAST
 
 
+def test_a_decoding_of_a_model(page: webdriver.Chrome, tmp_path: Path) -> None:
+    """Iteration by iteration, as many tokens of each colour as the trace has, and no other text."""
+    data = toy_data(train=16)
+    torch.manual_seed(0)
+    system, asked = tiny_system(data.vocab, "rdm_multinomial").eval(), data.questions("test").first(2)
+    ways = follow("untrained", system, sampler("rdm_multinomial", steps=6), data, asked.rows, seed=1)
+    file = tmp_path / "model.html"
+    file.write_text(render([Example("x", [], [way]) for way in ways]), encoding="utf-8")
+    page.get(file.as_uri())
+    for index in range(7):
+        assert visible(page) == [[str(token.state) for token in way.steps[index].tokens] for way in ways]
+        for way, shown in zip(ways, page.find_elements(By.CSS_SELECTOR, "[aria-current] .tokens"), strict=True):
+            words = [token.text for token in shown.find_elements(By.CLASS_NAME, "token")]
+            assert words == [token.text for token in way.steps[index].tokens]
+        press(page, Keys.ARROW_RIGHT)
+    assert {token.state for way in ways for step in way.steps for token in step.tokens} == set(TokenState)
+
+
 def test_the_slider_moves(page: webdriver.Chrome) -> None:
     """By the mouse, and by the keys once it has been touched: one step a key, not two."""
     slider = page.find_element(By.ID, "slider")
@@ -103,7 +125,7 @@ def test_the_buttons_step(page: webdriver.Chrome) -> None:
 
 
 def test_it_plays(page: webdriver.Chrome) -> None:
-    """By the space, or the button, which the space presses once and not twice when it has the focus."""
+    """By the space, or the button, which the space presses once and not twice."""
     button = page.find_element(By.ID, "play")
     for start in (lambda: press(page, Keys.SPACE), button.click, lambda: button.send_keys(Keys.SPACE)):
         press(page, Keys.HOME)
@@ -130,12 +152,14 @@ def test_play_and_pause(page: webdriver.Chrome) -> None:
 
 
 def test_all_iterations(page: webdriver.Chrome) -> None:
-    """Rows, by button or key, and back."""
+    """Rows, by button or key, and back; the space belongs to the button that has the focus."""
     rows = [[str(state) for row in states for state in row] for states in (LONG, SHORT)] * 2
     page.find_element(By.ID, "all").click()
     assert visible(page) == rows
     press(page, "a")
     assert visible(page) == expected(0)
+    page.find_element(By.ID, "all").send_keys(Keys.SPACE)
+    assert visible(page) == rows
 
 
 def test_without_script_all_iterations_are_there(page: webdriver.Chrome) -> None:
