@@ -19,11 +19,11 @@ $(READY): pyproject.toml constraints.txt
 
 setup: $(READY)  ## make .venv and install into it
 
-demo: $(READY)  ## train on generated text, decode, print and plot BLEU against iterations (under 10 minutes on 2 cores)
+demo: $(READY)  ## train on generated text, decode, plot BLEU against iterations, make the decoding page (under 10 minutes on 2 cores)
 	rm -rf $(DEMO)
 	$(BIN)/python train.py hydra.run.dir=$(DEMO)
 	$(BIN)/python evaluate.py -m ckpt=$(DEMO) decoding=vanilla,rdm decoding.steps=2,4,10 schedule=linear
-	$(BIN)/python generate.py ckpt=$(DEMO) trace=true decoding=rdm decoding.steps=10 schedule=linear
+	$(BIN)/python generate.py -m ckpt=$(DEMO) trace=true sentences=3 decoding=rdm,vanilla decoding.steps=10 schedule=linear
 	$(BIN)/python -m rdm.report $(DEMO)
 
 train: $(READY)  ## train with the defaults; ARGS="diffusion=rdm_multinomial ..." overrides them

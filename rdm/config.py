@@ -58,7 +58,9 @@ class GenerateOptions(TrainOptions):
     average: int
     device: str
     int8: bool
+    sentences: int
     trace: bool
+    page: str | None
 
 
 class EvaluateOptions(TrainOptions):

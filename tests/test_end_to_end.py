@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -115,11 +116,32 @@ def test_evaluate_a_checkpoint_file_and_an_average(run: Path, tmp_path: Path) ->
 def test_generate_shows_a_trace(run: Path) -> None:
     sentence = json.loads((run / "tokenizer.json").read_text())["model"]["vocab"]
     words = [word for word in sentence if not word.startswith("<")][:5]
+    page = run / "decoding.html"
     done = script("generate.py", f"ckpt={run}", f"text='{' '.join(words)}'", "trace=true", "decoding.steps=3")
+    assert done.stdout.splitlines()[-1] == f"wrote {page}"
+    assert page.read_text().count('<li class="step"') == 4
     numbered = [line for line in done.stdout.splitlines() if line[:4].strip().isdigit()]
     assert len(numbered) == 4
     assert "[<mask>]" in numbered[0]
     assert "[" not in numbered[-1]
+
+
+def test_generate_puts_strategies_side_by_side(run: Path, tmp_path: Path) -> None:
+    """A multirun makes one page: each sentence once, with a column a strategy."""
+    page, sweep = tmp_path / "new" / "page.html", [f"hydra.sweep.dir={tmp_path / 'sweep'}", "decoding=rdm,vanilla"]
+    done = script("generate.py", "-m", f"ckpt={run}", "trace=true", "sentences=2", f"page={page}", *sweep)
+    html = page.read_text()
+    assert done.stdout.count("wrote ") == 1
+    assert html.count('<section class="example"') == 2
+    assert re.findall(r"<h2>(\w+), 10 iterations", html) == ["rdm", "vanilla", "rdm", "vanilla"]
+    assert html.count("<em>chosen</em>") == 4
+    assert "<dt>reference</dt>" in html
+
+
+def test_generate_without_trace_writes_no_page(run: Path, tmp_path: Path) -> None:
+    done = script("generate.py", f"ckpt={run}", "sentences=2", f"page={tmp_path / 'page.html'}", "decoding.steps=2")
+    assert done.stdout.count("reference: ") == 2
+    assert not any(tmp_path.iterdir())
 
 
 def test_generate_fills_a_template(run: Path) -> None:
@@ -189,8 +211,11 @@ def test_two_processes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("logger", ["wandb", "tensorboard"])
 def test_other_loggers(logger: str, tmp_path: Path) -> None:
     folder = train(tmp_path / logger, f"logger={logger}")
-    place = {"wandb": "wandb/offline-run-*/files/media/table/samples*", "tensorboard": "tensorboard/events*"}[logger]
-    assert list(folder.glob(place))
+    places = {
+        "wandb": ["wandb/offline-run-*/files/media/table/samples*", "wandb/offline-run-*/files/media/html/decoding*"],
+        "tensorboard": ["tensorboard/events*"],
+    }
+    assert all(list(folder.glob(place)) for place in places[logger])
 
 
 def test_sweep_over_reweighting(tmp_path: Path) -> None:
@@ -243,6 +268,8 @@ def test_a_resumed_run_ends_where_the_unbroken_one_does(run: Path, tmp_path: Pat
         ("train.py", ["data.max_tokens=many"], "data.max_tokens: 'many' is not a whole number"),
         ("train.py", ["data.max_tokens=5"], "more than data.max_tokens=5"),
         ("generate.py", ["ckpt={run}", "text=''"], "source 1 has 0 tokens"),
+        ("generate.py", ["ckpt={run}", "sentences=0"], "sentences must be at least 1, got 0"),
+        ("generate.py", ["ckpt={run}", "trace=true", "page={run}"], "page: {run} is a folder; name a file in it"),
         ("generate.py", ["ckpt={run}", "template=."], "template: no blank in '.'; write _ for every token"),
         ("evaluate.py", ["ckpt={run}", "decoding=beam"], "decoding=beam is not for diffusion over tokens"),
     ],

@@ -58,8 +58,13 @@ class Tokenizer:
         return self.backend.decode_batch([list(row) for row in rows], skip_special_tokens=True)
 
     def pieces(self, row: Sequence[int]) -> list[str]:
-        """Every id of a row as it stands, specials included."""
-        return [str(self.backend.id_to_token(index)) for index in row]
+        """Every id of a row as it stands, specials included; of bytes, the text they spell, with ``▁`` for a space."""
+        names = [str(self.backend.id_to_token(index)) for index in row]
+        if not isinstance(self.backend.decoder, decoders.ByteLevel):
+            return names
+        texts = [self.backend.decoder.decode([name]).replace(" ", "▁") for name in names]
+        # A letter may be cut in two: half of it spells nothing.
+        return [name if "\ufffd" in text else text for name, text in zip(names, texts, strict=True)]
 
 
 class TokenizerTrainer(ABC):

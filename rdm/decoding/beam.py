@@ -28,14 +28,15 @@ class Best:
     """The best finished text of each of ``B`` sources so far."""
 
     tokens: Tensor  # [B, N] with <eos>, padded
+    totals: Tensor  # [B, N] log p of the text up to each token
     scores: Tensor  # [B], -inf before the first
 
-    def offer(self, sources: Tensor, tokens: Tensor, scores: Tensor) -> None:
+    def offer(self, sources: Tensor, tokens: Tensor, totals: Tensor, scores: Tensor) -> None:
         """Take what is better: ``tokens [B', n]`` with ``scores [B']`` of ``B'`` of the sources."""
         better = scores > self.scores[sources]
-        sources = sources[better]
+        sources, length = sources[better], tokens.shape[1]
         self.scores[sources] = scores[better]
-        self.tokens[sources, : tokens.shape[1]] = tokens[better]
+        self.tokens[sources, :length], self.totals[sources, :length] = tokens[better], totals[better]
 
 
 @dataclass
@@ -44,21 +45,21 @@ class Beams:
 
     sources: Tensor  # [B'] index of the source
     tokens: Tensor  # [B', W, n] the likeliest text first
-    scores: Tensor  # [B', W] log p
+    totals: Tensor  # [B', W, n] log p of the text up to each token
     ended: Tensor  # [B'] texts that have left the beam
 
     def continued(self, log_probs: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
         """The ``C <= most`` likeliest continuations by one token, of all that ``log_probs [B' * W, V]`` gives.
 
         Returns:
-            texts ``[B', C, n + 1]``, their scores ``[B', C]``, and the place in the beam ``[B', C]`` each came from.
+            texts and their totals ``[B', C, n + 1]``, and the place in the beam ``[B', C]`` each came from.
         """
         size = log_probs.shape[1]
-        totals = (self.scores.flatten()[:, None] + log_probs).view(len(self.sources), -1)
-        scores, index = totals.topk(min(most, totals.shape[1]), 1)
-        origin, token = index // size, index % size
-        texts = torch.cat([self.tokens.take_along_dim(origin[..., None], 1), token[..., None]], 2)
-        return texts, scores, origin
+        scores = (self.totals[:, :, -1].flatten()[:, None] + log_probs).view(len(self.sources), -1)
+        top, index = scores.topk(min(most, scores.shape[1]), 1)
+        origin, token = (index // size)[..., None], (index % size)[..., None]
+        texts = torch.cat([self.tokens.take_along_dim(origin, 1), token], 2)
+        return texts, torch.cat([self.totals.take_along_dim(origin, 1), top[..., None]], 2), origin.squeeze(2)
 
 
 class BeamSearch(Decoding):
@@ -102,62 +103,64 @@ class BeamSearch(Decoding):
         first: Tensor,
         max_length: int,
         vocab: Vocab,
-        observer: Callable[[Tensor], None] | None = None,
+        observer: Callable[[Tensor, Tensor], None] | None = None,
     ) -> Best:
         """Texts of up to ``max_length`` tokens for ``B`` sources, each beginning with a token of ``first [B]``.
 
-        The observer is shown ``[B, N]`` before the first token and after each: the likeliest unfinished text of every
-        source, or the best finished one if the source is done.
+        The observer is shown tokens and their log-probabilities ``[B, N]`` before the first token and after each: the
+        likeliest unfinished text of every source, or the best finished one if the source is done.
         """
         count, device = len(first), first.device
         beams = Beams(
             sources=torch.arange(count, device=device),
             tokens=first.view(-1, 1, 1),
-            scores=torch.zeros(count, 1, device=device),
+            totals=torch.zeros(count, 1, 1, device=device),
             ended=torch.zeros(count, dtype=torch.long, device=device),
         )
         best = Best(
             tokens=torch.full((count, max_length + 2), vocab.pad, device=device),
+            totals=torch.zeros(count, max_length + 2, device=device),
             scores=torch.full((count,), float("-inf"), device=device),
         )
         others = torch.arange(vocab.size, device=device) != vocab.eos
         for length in range(1, max_length + 2):  # of the texts with the token that comes now, the first not counted
             if observer is not None:
-                observer(leading(beams, best, vocab))
+                observer(*leading(beams, best, vocab))
             log_probs = write(beams.tokens[:, :, -1].flatten()).float().log_softmax(-1)
             if length > max_length:
                 log_probs = log_probs.masked_fill(others, float("-inf"))
             # A text can end in one way only: among twice the beam there are enough that go on.
-            texts, scores, origin = beams.continued(log_probs, 2 * self.beam_size)
+            texts, totals, origin = beams.continued(log_probs, 2 * self.beam_size)
             ends = texts[:, :, -1] == vocab.eos
 
             finished = ends[:, : self.beam_size]
-            normalised = scores[:, : self.beam_size] / length**self.length_penalty
+            normalised = totals[:, : self.beam_size, -1] / length**self.length_penalty
             top, which = normalised.masked_fill(~finished, float("-inf")).max(1)
-            best.offer(beams.sources, texts[torch.arange(len(which), device=device), which], top)
+            each = torch.arange(len(which), device=device)
+            best.offer(beams.sources, texts[each, which], totals[each, which], top)
 
             ended = beams.ended + finished.sum(1)
             alive = (ended < self.beam_size).nonzero().squeeze(1)
             if length > max_length or not len(alive):
                 break
-            width = beams.scores.shape[1]
+            width = beams.tokens.shape[1]
             go_on = ends.long().argsort(dim=1, stable=True)[:, : min(self.beam_size, width * (vocab.size - 1))]
-            rows = torch.arange(len(ended), device=device)[:, None] * width + origin.gather(1, go_on)
+            rows = each[:, None] * width + origin.gather(1, go_on)
             write.select(alive, rows[alive].flatten())
             beams = Beams(
                 sources=beams.sources[alive],
                 tokens=texts.take_along_dim(go_on[..., None], 1)[alive],
-                scores=scores.gather(1, go_on)[alive],
+                totals=totals.take_along_dim(go_on[..., None], 1)[alive],
                 ended=ended[alive],
             )
         if observer is not None:
-            observer(best.tokens)
+            observer(best.tokens, best.totals.diff(dim=1, prepend=best.totals[:, :1]))
         return best
 
 
-def leading(beams: Beams, best: Best, vocab: Vocab) -> Tensor:
-    """``[B, N]``: the likeliest text in each beam; where the source is done, the best finished one."""
-    tokens = best.tokens.clone()
+def leading(beams: Beams, best: Best, vocab: Vocab) -> tuple[Tensor, Tensor]:
+    """The likeliest text in each beam, or where the source is done the best finished one: ``[B, N]`` tokens, log p."""
+    tokens, totals, length = best.tokens.clone(), best.totals.clone(), beams.tokens.shape[2]
     tokens[beams.sources] = vocab.pad
-    tokens[beams.sources, : beams.tokens.shape[2]] = beams.tokens[:, 0]
-    return tokens
+    tokens[beams.sources, :length], totals[beams.sources, :length] = beams.tokens[:, 0], beams.totals[:, 0]
+    return tokens, totals.diff(dim=1, prepend=totals[:, :1])

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from rdm.decoding.base import IteratedDecoding
 from rdm.decoding.candidates import BestScore, Selection
@@ -21,10 +22,12 @@ Denoise = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Rounded:
-    """Points as an observer sees them: the nearest words ``[R, N]``, and where the network guesses these, too."""
+    """Points as an observer sees them, each ``[R, N]``: the nearest words, where the network guesses these, too, and
+    ``log p(w | z_0)`` of the words it guesses."""
 
     tokens: Tensor
     denoised: Tensor
+    scores: Tensor
 
     @property
     def free(self) -> Tensor:
@@ -34,9 +37,13 @@ class Rounded:
     def rows(self) -> Tensor:
         return torch.arange(len(self.tokens))
 
+    @property
+    def stored(self) -> Tensor:
+        return self.scores
+
 
 Observer = Callable[[Rounded, Rounded], None]
-"""Called after every iteration with the points it started from and those it left."""
+"""Called after every iteration with the points it started from and those it left; both have the scores of its guess."""
 
 
 class GaussianSampler(IteratedDecoding):
@@ -90,14 +97,17 @@ class GaussianSampler(IteratedDecoding):
         z = guess = noise
         if observer is not None:
             tokens = nearest(z, embeddings)
-            seen = Rounded(tokens, torch.zeros_like(tokens, dtype=torch.bool))
+            denoised = torch.zeros_like(tokens, dtype=torch.bool)
         for t, s in pairwise(steps_to_visit(process.num_steps, self.steps)):
             guess = denoise(z, torch.full(z.shape[:1], t, device=z.device))
             z0 = embeddings[nearest(guess, embeddings)] if self.clamp else guess
             mean, std = process.back(z, z0, t, s, self.eta)
             z = mean + std * normal(mean, generator) if std > 0 else mean
             if observer is not None:
-                tokens = nearest(z, embeddings)
-                before, seen = seen, Rounded(tokens, tokens == nearest(z0, embeddings))
-                observer(before, seen)
+                guessed = nearest(z0, embeddings)
+                log_probs = functional.linear(guess, embeddings).log_softmax(-1)
+                scores = log_probs.gather(-1, guessed[..., None]).squeeze(-1)
+                before, tokens = Rounded(tokens, denoised, scores), nearest(z, embeddings)
+                denoised = tokens == guessed
+                observer(before, Rounded(tokens, denoised, scores))
         return nearest(z, embeddings), guess

@@ -57,11 +57,12 @@ class LeftToRight(Decoding):
         count: int,
         vocab: Vocab,
         generator: torch.Generator | None = None,
-        observer: Callable[[Tensor], None] | None = None,
+        observer: Callable[[Tensor, Tensor], None] | None = None,
     ) -> Decoded:
         """Up to ``count`` tokens after each ``prompt [B, S]``; a row that has written ``<eos>`` is computed no further.
 
-        The observer is shown the continuations ``[B, count]`` after every token.
+        The observer is shown the continuations and their log-probabilities ``[B, count]`` before the first token and
+        after each.
 
         Returns:
             ``[B, count]`` tokens, padded after ``<eos>``, and the mean log-probability of those written, ``[B]``.
@@ -70,11 +71,13 @@ class LeftToRight(Decoding):
         scores = torch.zeros(written.shape, device=prompt.device)
         everyone = torch.arange(len(prompt), device=prompt.device)
         rows, new = everyone, prompt
+        if observer is not None:
+            observer(written.clone(), scores.clone())
         for column in range(count):
             tokens, log_probs = self.proposal(reader(new), generator=generator)
             written[rows, column], scores[rows, column] = tokens, log_probs
             if observer is not None:
-                observer(written.clone())
+                observer(written.clone(), scores.clone())
             goes_on = tokens != vocab.eos
             if not goes_on.all():
                 rows, tokens = rows[goes_on], tokens[goes_on]

@@ -49,8 +49,8 @@ def translate(
         texts = data.tokenizer.decode(tokens.tolist())
         groups = [[text] for text in texts]
         if best.candidates is not None:
-            several = data.tokenizer.decode(best.candidates.flatten(0, 1).tolist())
-            count = best.candidates.shape[1]
+            several = data.tokenizer.decode(best.candidates.tokens.flatten(0, 1).tolist())
+            count = best.candidates.tokens.shape[1]
             groups = [several[i : i + count] for i in range(0, len(several), count)]
         for index, text, group in zip(indices, texts, groups, strict=True):
             outputs[index] = text, group

@@ -45,6 +45,8 @@ def write_report(rows: Sequence[Row], folder: Path, metric: str | None = None) -
     pictures = [f"![{metrics[0]}, {file.stem}]({file.name})" for file in figures if file.suffix == ".png"]
     sections = [f"## {name}\n\n{markdown(rows, name)}" for name in metrics]
     page = ["# Results", *sections, *pictures, "## Decoding speed", "\n".join(speeds(rows, metrics[0]))]
+    if (folder / "decoding.html").is_file():
+        page.append("[How sentences were decoded, iteration by iteration](decoding.html)")
     texts = {
         "report.md": "\n\n".join(page) + "\n",
         "report.tex": "% needs \\usepackage{booktabs}\n" + "\n".join(latex(rows, name) for name in metrics),

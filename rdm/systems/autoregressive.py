@@ -59,7 +59,7 @@ class AutoregressiveSystem(System):
         source: Tensor,
         decoding: BeamSearch,
         generator: torch.Generator | None = None,
-        observer: Callable[[Tensor], None] | None = None,
+        observer: Callable[[Tensor, Tensor], None] | None = None,
         template: Tensor | None = None,
     ) -> Hypotheses:
         require(template is None, "template: a model that writes from left to right cannot fill blanks")

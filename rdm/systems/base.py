@@ -24,13 +24,22 @@ class Term:
 
 
 @dataclass(frozen=True)
+class Candidates:
+    """All that was decoded for ``B`` sources, ``m`` texts each."""
+
+    tokens: Tensor  # [B, m, N]
+    scores: Tensor  # [B, m]
+    chosen: Tensor  # [B] which of the m was returned
+
+
+@dataclass(frozen=True)
 class Hypotheses:
     """What was generated for ``B`` sources."""
 
     tokens: Tensor  # [B, N] ids, with special symbols and padding
     scores: Tensor  # [B]
     rows: Tensor  # [B] which of the rows an observer saw this one was
-    candidates: Tensor | None = None  # [B, m, N] all that was decoded for each source, where there was a choice
+    candidates: Candidates | None = None  # where there was a choice
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,7 @@ def choose(tokens: Tensor, scores: Tensor, sources: int, selection: Selection, v
         tokens=tokens[first, chosen],
         scores=scores[first, chosen],
         rows=first * tokens.shape[1] + chosen,
-        candidates=tokens,
+        candidates=Candidates(tokens, scores, chosen),
     )
 
 

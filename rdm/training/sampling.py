@@ -10,10 +10,11 @@ import torch
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 
 from rdm.data.module import TextDataModule
-from rdm.decoding.trace import lines
 from rdm.errors import require
 from rdm.evaluation.decode import translate
 from rdm.evaluation.metrics.corpus import sacre_bleu
+from rdm.page.page import render
+from rdm.page.trajectory import Example, follow
 from rdm.training.module import TrainingModule
 
 
@@ -23,27 +24,29 @@ class Samples:
 
     step: int
     table: list[tuple[str, str, str]]  # source, reference, output
-    trace: list[str]  # the first source, a line an iteration
+    examples: list[Example]  # how the same sources were decoded
 
     def markdown(self) -> str:
+        """The table, and the first source iteration by iteration."""
         rows = [f"| {source} | {reference} | {output} |" for source, reference, output in self.table]
-        trace = [f"{iteration:>3}  {line}" for iteration, line in enumerate(self.trace)]
+        trace = self.examples[0].trajectories[0].lines()
         head = ["| source | reference | output |", "| --- | --- | --- |"]
         return "\n".join([f"# Samples at step {self.step}", "", *head, *rows, "", "```", *trace, "```", ""])
 
 
 class SampleAtValidation(pl.Callback):
-    """Decodes the first validation sources, logs BLEU, a table of source / reference / output, and a trace.
+    """Decodes the first validation sources, logs BLEU, a table of source / reference / output, and the decoding page.
 
     Args:
         decoding: the strategy, as handed to ``System.generate``.
         sentences: how many sources make up the BLEU.
-        shown: how many of them go into the table.
+        shown: how many of them go into the table and onto the page.
         seed: of the decoding noise, the same every time.
     """
 
     def __init__(self, decoding: Any, sentences: int = 100, shown: int = 5, seed: int = 0) -> None:
         require(sentences >= 1, f"callbacks.sampling.sentences must be at least 1, got {sentences}")
+        require(shown >= 1, f"callbacks.sampling.shown must be at least 1, got {shown}")
         self.decoding, self.sentences, self.shown, self.seed = decoding, sentences, shown, seed
 
     def on_validation_batch_start(
@@ -64,13 +67,13 @@ class SampleAtValidation(pl.Callback):
         outputs = translate(
             module.system, self.decoding, data, asked.rows, data.loading.eval_sentences, self.seed, progress=False
         ).texts
-        trace, generator = self.decoding.trace(), torch.Generator(module.device).manual_seed(self.seed)
-        first = data.sources(asked.rows[:1]).to(module.device)
-        row = int(module.system.generate(first, self.decoding, generator, trace).rows[0])
+        shown, step = asked.first(self.shown), trainer.global_step
+        ways = follow(f"step {step}", module.system, self.decoding, data, shown.rows, self.seed)
+        each = zip(shown.sources, ways, *shown.references, strict=True)
         samples = Samples(
-            step=trainer.global_step,
-            table=list(zip(asked.sources, asked.references[0], outputs, strict=True))[: self.shown],
-            trace=lines(trace, row, data.tokenizer),
+            step=step,
+            table=list(zip(shown.sources, shown.references[0], outputs[: self.shown], strict=True)),
+            examples=[Example(source, list(references), [way]) for source, way, *references in each],
         )
         for logger in trainer.loggers:
             log_samples(logger, samples)
@@ -87,6 +90,7 @@ def _(logger: CSVLogger, samples: Samples) -> None:
     folder = Path(logger.log_dir) / "samples"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"step_{samples.step:07d}.md").write_text(samples.markdown(), encoding="utf-8")
+    (folder / f"step_{samples.step:07d}.html").write_text(render(samples.examples), encoding="utf-8")
 
 
 @log_samples.register
@@ -98,4 +102,7 @@ def _(logger: TensorBoardLogger, samples: Samples) -> None:
 def _(logger: WandbLogger, samples: Samples) -> None:
     rows = [list(row) for row in samples.table]
     logger.log_table("samples", columns=["source", "reference", "output"], data=rows)
-    logger.log_table("trace", columns=["iteration", "tokens"], data=[list(pair) for pair in enumerate(samples.trace)])
+    import wandb  # only there if it was chosen
+
+    # Not injected into: the page has its own style, and fetches nothing.
+    logger.experiment.log({"decoding": wandb.Html(render(samples.examples), inject=False)})

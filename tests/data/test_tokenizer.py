@@ -172,6 +172,15 @@ def test_odd_text_after_loading(tmp_path: Path) -> None:
     assert loaded.encode(ODD) == BYTES.encode(ODD)
 
 
+def test_pieces_of_bytes_can_be_read() -> None:
+    """Letters as people write them, a bar for a space, specials by name; half a letter stays what it is."""
+    tokenizer = BytePairs(300)(["für größte Übung"] * 5)
+    (row,) = tokenizer.encode(["für größte"])
+    assert tokenizer.pieces([tokenizer.vocab.mask, *row]) == ["<mask>", "für", "▁größte"]
+    (halves,) = tokenizer.encode(["é"])
+    assert tokenizer.pieces(halves) == ["Ã", "©"]
+
+
 def test_byte_vocabulary_must_hold_all_bytes() -> None:
     assert BytePairs(261)(TEXTS).vocab.size == 261
     assert BytePairs(270)(TEXTS).vocab.size == 270

@@ -1,5 +1,6 @@
 """Beam search against enumeration, against a plain reference, and what it computes at all."""
 
+import math
 from itertools import product
 
 import pytest
@@ -158,6 +159,11 @@ def test_trace_shows_the_leading_text() -> None:
     assert torch.equal(trace.frames[-1].tokens, found.tokens)
     assert [frame.iteration for frame in trace.frames] == list(range(len(trace.frames)))
     assert not any(frame.noisy.any() for frame in trace.frames)
+    for frame in trace.frames:
+        for source, (ids, confidence) in enumerate(zip(frame.tokens.tolist(), frame.confidence.tolist(), strict=True)):
+            text = tuple(ids[1 : ids.index(PAD)] if PAD in ids else ids[1:])
+            each = [table.log_prob(source, text[: n + 1]) - table.log_prob(source, text[:n]) for n in range(len(text))]
+            assert confidence[1 : len(text) + 1] == pytest.approx([math.exp(value) for value in each], rel=1e-4)
 
 
 def test_wrong_beam() -> None:

@@ -97,6 +97,10 @@ def test_trace(clamp: bool) -> None:
         assert torch.equal(frame.tokens, nearest(z, EMBEDDINGS))
         assert torch.equal(frame.noisy, (frame.tokens != WORDS) | (frame.iteration == 0))
     assert any(0 < int(frame.noisy.sum()) < 8 for frame in trace.frames)
+    # The guess is always the same, and so is the probability of its words.
+    rounding = ((EMBEDDINGS[WORDS] + 0.01) @ EMBEDDINGS.T).softmax(-1).gather(-1, WORDS[..., None]).squeeze(-1)
+    for frame in trace.frames[1:]:
+        torch.testing.assert_close(frame.confidence, rounding)
     assert torch.equal(trace.frames[-1].tokens, words)
     assert not trace.frames[-1].noisy.any()
 

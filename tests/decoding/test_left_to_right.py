@@ -1,10 +1,13 @@
 """Writing from left to right: draws follow the model, finished rows leave, the score is what it says."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
 
 from rdm.decoding.left_to_right import LeftToRight
+from rdm.decoding.trace import GrowingText
 from rdm.errors import UserError
 from rdm.vocab import Vocab
 
@@ -56,6 +59,22 @@ def test_score_is_the_mean_log_probability_of_what_was_written() -> None:
     decoded = LeftToRight("test", temperature=0.0).run(reader, torch.full((2, 1), VOCAB.bos), 3, VOCAB)
     expected = 2 - torch.log(torch.exp(torch.tensor(2.0)) + 8)
     torch.testing.assert_close(decoded.scores, expected.expand(2))
+
+
+def test_trace_begins_with_nothing() -> None:
+    """Then a token more each time, with its probability."""
+    trace = GrowingText()
+    reader = Script([A, VOCAB.eos], [B, C, D])
+    LeftToRight("test", temperature=0.0).run(reader, torch.full((2, 1), VOCAB.bos), 3, VOCAB, observer=trace)
+    eos, pad = VOCAB.eos, VOCAB.pad
+    assert [frame.tokens.tolist() for frame in trace.frames] == [
+        [[pad, pad, pad], [pad, pad, pad]],
+        [[A, pad, pad], [B, pad, pad]],
+        [[A, eos, pad], [B, C, pad]],
+        [[A, eos, pad], [B, C, D]],
+    ]
+    sure = math.exp(2) / (math.exp(2) + 8)
+    assert trace.frames[-1].confidence[1].tolist() == pytest.approx([sure] * 3)
 
 
 def test_temperature_and_nucleus() -> None:

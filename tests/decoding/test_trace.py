@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from rdm.decoding.routing import Commit, PosteriorStep, Transition, Unconditional
+from rdm.decoding.routing import Commit, MaskPredict, Outcome, PosteriorStep, State, Transition, Unconditional
 from rdm.decoding.sampler import Canvas
-from rdm.decoding.trace import Frame, Trace, lines
+from rdm.decoding.trace import Frame, GrowingText, Token, TokenState, Trace, steps
 from rdm.diffusion.noise import Absorbing, Noise, Uniform
 from rdm.vocab import Vocab
-from tests.decoding.helpers import Restless, make_process, make_sampler, seeded
+from tests.decoding.helpers import Recorder, Restless, make_process, make_sampler, seeded
 
 VOCAB = Vocab(size=10)
 PAD, MASK, BOS, EOS = VOCAB.pad, VOCAB.mask, VOCAB.bos, VOCAB.eos
@@ -31,6 +31,10 @@ CANVAS = Canvas(
     pinned=torch.tensor([[True, False, False, False, False, True], [True, False, False, True, True, True]]),
 )
 NO_SPECIALS = {"absorbing": Absorbing(VOCAB, noise_specials=False), "uniform": Uniform(VOCAB)}
+
+
+def lines(trace: Trace, row: int) -> list[str]:
+    return [str(step) for step in steps(trace.frames, row, Words())]
 
 
 def traced(
@@ -71,9 +75,73 @@ def test_lines_by_hand() -> None:
     after = torch.tensor([[BOS, 9, 6, 7, EOS, PAD], [BOS, 5, 8, EOS, PAD, PAD]])
     free = torch.tensor([[False, True, True, True, False, False], [False, True, True, False, False, False]])
     some = torch.tensor([[False, False, True, False, False, False], [False, True, False, False, False, False]])
-    trace = Trace([Frame(0, tokens, free), Frame(1, tokens, some), Frame(2, after, torch.zeros_like(free))])
-    assert lines(trace, 0, Words()) == ["[a] [b] [c]", "a [b] c", "e b c"]
-    assert lines(trace, 1, Words()) == ["[<mask>] [d]", "[<mask>] d", "a d"]
+    sure = torch.ones(2, 6)
+    frames = [Frame(0, tokens, free, sure), Frame(1, tokens, some, sure), Frame(2, after, torch.zeros_like(free), sure)]
+    assert lines(Trace(frames), 0) == ["[a] [b] [c]", "a [b] c", "e b c"]
+    assert lines(Trace(frames), 1) == ["[<mask>] [d]", "[<mask>] d", "a d"]
+
+
+def test_states_by_hand() -> None:
+    """Every way a token can go, the first and the last column being never shown."""
+    nan = float("nan")
+    frames = [
+        Frame(
+            iteration,
+            torch.tensor([[BOS, *ids, EOS]]),
+            torch.tensor([[False, *map(bool, noisy), False]]),
+            torch.tensor([[nan, *sure, nan]]),
+        )
+        for iteration, (ids, noisy, sure) in enumerate(
+            [
+                ([5, MASK, MASK, MASK, 6], [0, 1, 1, 1, 0], [nan] * 5),
+                ([5, 7, MASK, 8, 6], [0, 0, 1, 0, 0], [nan, 0.5, 0.125, 0.75, nan]),
+                ([5, 7, MASK, MASK, 9], [0, 0, 1, 1, 0], [nan, 0.5, 0.25, 0.0625, nan]),
+            ]
+        )
+    ]
+    noise, new, kept, back = TokenState.NOISE, TokenState.NEW, TokenState.KEPT, TokenState.BACK
+    first, second, third = steps(frames, 0, Words())
+    assert [token.state for token in first.tokens] == [kept, noise, noise, noise, kept]
+    assert [token.state for token in second.tokens] == [kept, new, noise, new, kept]
+    assert third.tokens == [
+        Token("a", kept, None, 1),
+        Token("c", kept, 0.5, 2),
+        Token("<mask>", noise, 0.25, 3),
+        Token("<mask>", back, 0.0625, 4),
+        Token("e", new, None, 5),  # text in the place of other text
+    ]
+    assert [step.iteration for step in (first, second, third)] == [0, 1, 2]
+
+
+def test_text_that_grows() -> None:
+    """Written tokens are new once; a beam that changes its mind writes anew."""
+    trace = GrowingText()
+    for ids in ([PAD, PAD, PAD], [5, PAD, PAD], [6, 7, PAD], [6, 7, EOS]):
+        trace(torch.tensor([ids]), torch.tensor([[0.5, 0.25, 1.0]]).log())
+    new, kept = TokenState.NEW, TokenState.KEPT
+    states = [[token.state for token in step.tokens] for step in steps(trace.frames, 0, Words())]
+    assert states == [[], [new], [new, new], [kept, kept]]
+    assert [token.confidence for token in steps(trace.frames, 0, Words())[-1].tokens] == pytest.approx([0.5, 0.25])
+
+
+@pytest.mark.parametrize("transition", [Unconditional(), MaskPredict(), PosteriorStep()])
+def test_confidence(transition: Transition) -> None:
+    """Text has the score of its last denoising, noise that of the proposal it did not become; first there is none."""
+    process, trace, seen = make_process(NO_SPECIALS["absorbing"], 6), Trace(), Recorder()
+
+    def observe(state: State, outcome: Outcome) -> None:
+        trace(state, outcome)
+        seen(state, outcome)
+
+    denoise = Restless(process, CANVAS.tokens.shape[1])
+    make_sampler(transition, 4).run(process, denoise, CANVAS, seeded(3), observe)
+    assert trace.frames[0].confidence.isnan().all()
+    for frame, (state, outcome) in zip(trace.frames[1:], seen, strict=True):
+        free = state.free
+        expected = torch.where(outcome.denoised, outcome.stored, state.scores)[free].exp()
+        assert torch.equal(frame.confidence[free], expected)
+        assert frame.confidence[~free].isnan().all()
+        assert ((expected > 0) & (expected <= 1)).all()
 
 
 @pytest.mark.parametrize("row", [0, 1])
@@ -81,7 +149,7 @@ def test_lines_by_hand() -> None:
 def test_lines_of_a_decoding(noise: str, row: int) -> None:
     """All is noise in the first line, none in the last, which is the text that came out."""
     trace, tokens = traced(Unconditional(), NO_SPECIALS[noise])
-    shown = lines(trace, row, Words())
+    shown = lines(trace, row)
     words = [WORDS[index] for index in tokens[row].tolist() if index not in (PAD, BOS, EOS)]
     assert len(shown) == len(trace.frames)
     assert all(piece.startswith("[") and piece.endswith("]") for piece in shown[0].split())
@@ -95,7 +163,7 @@ def test_pinned_text_is_not_shown_as_noise() -> None:
         torch.tensor([[BOS, 5, 6, MASK, MASK, EOS]]), torch.tensor([[True, True, True, False, False, True]])
     )
     trace, _ = traced(Unconditional(), NO_SPECIALS["absorbing"], 2, canvas)
-    shown = lines(trace, 0, Words())
+    shown = lines(trace, 0)
     assert shown[0] == "a b [<mask>] [<mask>]"
     assert shown[-1].startswith("a b ")
     assert "[" not in shown[-1]
@@ -105,4 +173,4 @@ def test_pinned_text_is_not_shown_as_noise() -> None:
 def test_posterior_step_ends_without_brackets(noise: str) -> None:
     """At step 0 nothing is noise, for the posterior step as well: the last line has no brackets."""
     trace, _ = traced(PosteriorStep(), NO_SPECIALS[noise], 6)
-    assert "[" not in lines(trace, 0, Words())[-1]
+    assert "[" not in lines(trace, 0)[-1]

@@ -40,6 +40,15 @@ def test_a_column_per_number_of_iterations() -> None:
     assert lines == [["rdm_absorbing", "rdm", "10.00", "20.00"], ["rdm_absorbing", "vanilla", "5.00", ""]]
 
 
+def test_the_decoding_page_is_linked_where_there_is_one(tmp_path: Path) -> None:
+    link = "[How sentences were decoded, iteration by iteration](decoding.html)"
+    write_report([row("rdm", 2, 10)], tmp_path)
+    assert link not in (tmp_path / "report.md").read_text()
+    (tmp_path / "decoding.html").touch()
+    write_report([row("rdm", 2, 10)], tmp_path)
+    assert link in (tmp_path / "report.md").read_text()
+
+
 def test_systems_without_iterations_come_last() -> None:
     header, _ = cells([row("greedy", None, 20, system="ar"), row("rdm", 2, 10)], "sacrebleu")
     assert header[2:] == ["2 iterations", "token by token"]

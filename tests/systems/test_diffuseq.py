@@ -156,6 +156,10 @@ def test_candidates(system: DiffuSeqSystem) -> None:
     assert chosen.rows.tolist() == [2, 6]
     assert torch.equal(chosen.tokens, tokens[:, 2])
     assert torch.equal(chosen.scores, scores[:, 2])
+    assert chosen.candidates is not None
+    assert torch.equal(chosen.candidates.tokens, tokens)
+    assert torch.equal(chosen.candidates.scores, scores)
+    assert chosen.candidates.chosen.tolist() == [2, 2]
     best = system.generate(source, GaussianSampler("x", 3, samples=4), seeded())
     assert torch.equal(best.scores, scores.max(1).values)
     assert (scores < 0).all()

@@ -51,7 +51,7 @@ def test_the_chosen_row_is_found_in_the_trace_after_pruning() -> None:
     decoding = Sampler("test", 6, Commit(), Linear(), length_candidates=5, prune_after=2, keep_candidates=2)
     best = system.generate(SOURCE, decoding, torch.Generator().manual_seed(0), trace)
     assert best.candidates is not None
-    assert best.candidates.shape[:2] == (4, 2)
+    assert best.candidates.tokens.shape[:2] == (4, 2)
     assert len({tuple(frame.tokens.shape) for frame in trace.frames}) == 1
     for source, row in enumerate(best.rows.tolist()):
         assert row // 5 == source

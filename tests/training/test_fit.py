@@ -132,7 +132,7 @@ def test_decay_warms_up() -> None:
 
 
 def test_samples_are_logged(tmp_path: Path) -> None:
-    """BLEU is a metric, and the table and trace land beside the CSV log."""
+    """BLEU is a metric, and the table, the trace and the decoding page land beside the CSV log."""
     logger = pl.loggers.CSVLogger(tmp_path, name="", version="")
     data = toy_data(max_tokens=256)
     sampling = SampleAtValidation(sampler(), sentences=8, shown=2)
@@ -143,6 +143,10 @@ def test_samples_are_logged(tmp_path: Path) -> None:
     assert all(f"| {sources[i]} | {references[i]} |" in page for i in range(2))
     assert "[<mask>]" in page
     assert len([line for line in page.splitlines() if line[:4].strip().isdigit()]) == 6  # noise and five iterations
+    html = (tmp_path / "samples" / "step_0000004.html").read_text()
+    assert html.count('<section class="example"') == 2
+    assert all(sources[i] in html for i in range(2))
+    assert html.count('<li class="step"') == 2 * 6
 
 
 def test_learning_rates() -> None:
