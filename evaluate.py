@@ -1,31 +1,36 @@
 """Decode a split and record its metrics: ``python evaluate.py ckpt=outputs/<run>``; see conf/evaluate.yaml."""
 
+import sys
 import time
 from pathlib import Path
 
 import hydra
-from omegaconf import DictConfig
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
 
 from rdm import cli
-from rdm.config import EvaluateOptions, check_options
+from rdm.config import EvaluateOptions, check_options, chosen
 from rdm.errors import require
 from rdm.evaluation.decode import translate
 from rdm.evaluation.likelihood import measure
-from rdm.evaluation.results import append, fingerprint, write_hypotheses
+from rdm.evaluation.results import append, find, fingerprint, write_hypotheses
+from rdm.evaluation.tables import main_value
 from rdm.runs import commit, load
+from rdm.sweeps import Outcome, every_run, sweeping
+from rdm.training.loggers import log_row, one_run
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
 @cli.job
-def main(config: DictConfig) -> str:
+@one_run
+def main(config: DictConfig) -> Outcome:
     check_options(config, EvaluateOptions)
     require(config.limit is None or config.limit >= 1, f"limit must be at least 1, got {config.limit}")
     draws = config.likelihood
     require(draws in (None, "all") or draws >= 1, f"likelihood must be all or at least 1 draw, got {draws}")
     loaded = load(config)
-    data, scorers = loaded.data, loaded.scorers(config.get("metrics"))
+    data, wanted = loaded.data, loaded.metrics(config.get("metrics"))
     asked = data.questions(config.split).first(config.limit)
-    outputs = translate(loaded.system, loaded.decoding, data, asked.rows, config.batch_size, config.seed)
     settings = {
         **loaded.describe(),
         "average": config.average,
@@ -36,28 +41,41 @@ def main(config: DictConfig) -> str:
         "sources_cut": sum(asked.cut),
         "batch_size": config.batch_size,
     }
+    evaluation = fingerprint({**settings, "metrics": OmegaConf.to_container(wanted), "likelihood": draws})
     results = Path(config.results or loaded.run.folder / "results.jsonl")
+    known = find(results, evaluation) if sweeping() and not config.redo else None
+    if known:
+        print(f"{known['system']} {loaded.decoding}: in {results} already")
+        return Outcome(main_value(known), known)
+
+    outputs = translate(loaded.system, loaded.decoding, data, asked.rows, config.batch_size, config.seed)
     hypotheses = results.parent / "hypotheses" / f"{fingerprint(settings)}.jsonl"
     write_hypotheses(hypotheses, asked.sources, asked.references, outputs)
+    scorers = [instantiate(scorer) for scorer in wanted.values() if scorer]
     metrics = [scorer(outputs.texts, asked.references, asked.sources, outputs.candidates) for scorer in scorers]
     if draws is not None:
         metrics += measure(loaded.system, data, config.split, config.limit, config.batch_size, draws, config.seed)
-    speed = round(len(asked) / outputs.seconds, 2)
     row = {
         **settings,
+        "evaluation": evaluation,
         "metrics": {metric.name: metric.row() for metric in metrics},
-        "sentences_per_second": speed,
+        "sentences_per_second": round(len(asked) / outputs.seconds, 2),
         "hypotheses": str(hypotheses),
         "commit": commit(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
     }
     append(results, row)
+    if config.get("logger"):
+        config.run_dir = str(results.parent / "logs" / evaluation)
+        config.choices = {**loaded.run.choices, **chosen(), "decoding": row["strategy"], "steps": row.get("steps")}
+        log_row(instantiate(config.logger), row)
     if any(asked.cut):
         print(f"{sum(asked.cut)} sources are longer than the model takes and were decoded without their end")
-    print(f"{row['system']} {loaded.decoding}: {speed} sentences/s, {len(asked)} sentences")
+    print(f"{row['system']} {loaded.decoding}: {row['sentences_per_second']} sentences/s, {len(asked)} sentences")
     print(*(f"  {metric}" for metric in metrics), f"  wrote {hypotheses}", sep="\n")
-    return str(results)
+    return Outcome(main_value(row), row)
 
 
 if __name__ == "__main__":
+    sys.argv[1:] = every_run(sys.argv[1:])
     cli.run(main)

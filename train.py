@@ -1,6 +1,8 @@
 """Train a system: ``python train.py [group=choice ...] [key=value ...]``; see conf/train.yaml."""
 
 from dataclasses import asdict
+from math import nan
+from pathlib import Path
 
 import hydra
 import pytorch_lightning as pl
@@ -9,15 +11,21 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from rdm import cli
-from rdm.config import TrainOptions, check_options, check_types
+from rdm.config import TrainOptions, check_options, check_types, chosen
 from rdm.runs import Run
+from rdm.sweeps import Outcome, sweeping, value_before
+from rdm.training.loggers import one_run
 from rdm.training.module import TrainingModule
 from rdm.training.setup import check_trainer, quiet_lightning
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
 @cli.job
-def main(config: DictConfig) -> None:
+@one_run
+def main(config: DictConfig) -> Outcome:
+    if sweeping() and Run(Path(config.run_dir)).finished:
+        print(f"finished already: {config.run_dir}")
+        return Outcome(value_before())
     check_options(config, TrainOptions)
     check_types(config)
     check_trainer(config.trainer)
@@ -26,6 +34,7 @@ def main(config: DictConfig) -> None:
 
     data = instantiate(config.data.module)
     config.vocab = {**config.vocab, **asdict(data.vocab)}
+    config.choices = {**chosen(), "steps": config.decoding.get("steps")}
     system = instantiate(config.system)
     system.check(instantiate(config.decoding))
     system.fit_to(data.target_counts)
@@ -50,7 +59,9 @@ def main(config: DictConfig) -> None:
     for line in data.summary():
         rank_zero_only(print)(line)
     trainer.fit(module, data, ckpt_path=resume)
+    rank_zero_only(Run(Path(config.run_dir)).finish)()
     rank_zero_only(print)(f"done: python evaluate.py ckpt={config.run_dir}")
+    return Outcome(float(trainer.callback_metrics.get("val/bleu", nan)))
 
 
 if __name__ == "__main__":

@@ -3,52 +3,60 @@
 import functools
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
-from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from rdm.errors import UserError
+from rdm.errors import UserError, refuse
+from rdm.sweeps import Outcome, conclude, sweeping
 
 Result = TypeVar("Result")
 
 
-def job(function: Callable[[DictConfig], Result]) -> Callable[[DictConfig], Result]:
-    """Decorates the function below ``hydra.main``: a mistake ends a single run at once, and one job of a sweep only."""
+def job(function: Callable[[DictConfig], Result]) -> Callable[[DictConfig], Result | Outcome]:
+    """Decorates the function below ``hydra.main``: an error ends a single run, but a sweep goes on and reports it."""
 
     @functools.wraps(function)
-    def guarded(config: DictConfig) -> Result:
+    def guarded(config: DictConfig) -> Result | Outcome:
         try:
             return function(config)
         except Exception as error:
-            if HydraConfig.get().mode is RunMode.RUN and not config.get("debug"):
+            if config.get("debug"):
+                raise
+            if not sweeping():
                 leave(error)
-            raise
+                raise
+            reason = explain(error)
+            if reason is None:
+                traceback.print_exc()
+            return Outcome(failure=reason or "".join(traceback.format_exception_only(error)).splitlines()[0])
 
     return guarded
 
 
 def run(main: Callable[[], None]) -> None:
-    """Run a script. ``debug=true`` on the command line shows stack traces after all."""
+    """Run a script. ``debug=true`` on the command line shows stack traces after all. Exit code 1: a job failed."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors come here instead of being printed by Hydra
     try:
         main()
     except Exception as error:
+        conclude()  # what there is of a sweep whose launcher gave up
         leave(error)
         raise
+    if not conclude():
+        sys.exit(1)
 
 
 def leave(error: Exception) -> None:
     """Print one line and exit if ``error`` is a user's mistake; return if it is a bug."""
     message = explain(error)
     if message is not None and "debug=true" not in map(str.lower, sys.argv):
-        print(f"error: {message}", file=sys.stderr)
-        sys.exit(2)
+        refuse(message)
 
 
 def explain(error: BaseException) -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError
@@ -74,6 +75,7 @@ class EvaluateOptions(TrainOptions):
     batch_size: int
     likelihood: int | Literal["all"] | None
     results: str | None
+    redo: bool
 
 
 def check_options(config: DictConfig, options: type[TrainOptions]) -> None:
@@ -82,6 +84,12 @@ def check_options(config: DictConfig, options: type[TrainOptions]) -> None:
         _check_value(config[key], hint, key)
     if config.seed < 0:
         raise UserError(f"seed must be 0 or above, got {config.seed}")
+
+
+def chosen() -> dict[str, str]:
+    """The word chosen for each config group, by hand or by another choice; groups left open are not among them."""
+    choices = HydraConfig.get().runtime.choices.items()
+    return {group: word for group, word in choices if word is not None and not group.startswith("hydra/")}
 
 
 def _check_value(value: Any, hint: Any, where: str) -> None:

@@ -1,6 +1,6 @@
 """A run folder: everything that is needed to decode from a trained model again, without the command that made it.
 
-config.yaml  tokenizer.json  versions.json  checkpoints/*.ckpt  metrics.csv  results.jsonl
+config.yaml  tokenizer.json  versions.json  checkpoints/*.ckpt  metrics.csv  finished  results.jsonl
 """
 
 import json
@@ -26,6 +26,7 @@ from rdm.evaluation.results import fingerprint
 from rdm.models.int8 import in_int8
 from rdm.systems.base import System
 
+TRAINED = ("data", "model", "system", "diffusion", "reweighting", "optimizer")  # config groups that make a model
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "tokenizers", "sacrebleu")
 
 
@@ -56,6 +57,7 @@ class Run:
         """Write what describes a run that is about to start."""
         run = cls(Path(folder))
         run.folder.mkdir(parents=True, exist_ok=True)
+        run._end.unlink(missing_ok=True)
         OmegaConf.save(config, run.folder / "config.yaml", resolve=True)
         data.tokenizer.save(run.folder / "tokenizer.json")
         versions = {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
@@ -76,6 +78,19 @@ class Run:
         require((folder / "config.yaml").is_file(), f"ckpt: {folder} is not a run folder (it has no config.yaml)")
         return cls(folder, None if place.is_dir() else place)
 
+    @property
+    def _end(self) -> Path:
+        return self.folder / "finished"
+
+    @property
+    def finished(self) -> bool:
+        """Whether training came to its end; one that is going on or was killed did not."""
+        return self._end.exists()
+
+    def finish(self) -> None:
+        """Note that training came to its end."""
+        self._end.touch()
+
     def check_same_system(self, config: DictConfig) -> None:
         """Refuse to continue this run with another system than it has been trained with."""
         trained, given = (flatten(OmegaConf.to_container(c.system, resolve=True)) for c in (self.config, config))
@@ -95,6 +110,11 @@ class Run:
         config = OmegaConf.load(self.folder / "config.yaml")
         assert isinstance(config, DictConfig)
         return config
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """The word chosen for each config group in training."""
+        return OmegaConf.to_container(self.config.get("choices", {}))  # type: ignore[return-value]
 
     def recipe(self) -> str:
         """A hash of all that makes the model but the seed: runs of one recipe differ by chance alone."""
@@ -127,14 +147,12 @@ class Run:
 
     def data(self) -> TextDataModule:
         """The run's data with the run's own tokenizer."""
-        data = instantiate(self.config.data.module)
-        data.load_tokenizer(self.folder / "tokenizer.json")
-        return data
+        return load_data(self.folder, stamped(self.folder / "config.yaml", self.folder / "tokenizer.json"))
 
     def system(self, average: int = 1, device: str = "auto") -> tuple[System, int]:
         """The trained system (averaged weights, ready to decode) and the training step it is from."""
         files = self.checkpoints(average)
-        system, step = load_system(self.folder, tuple((file, file.stat().st_mtime_ns) for file in files))
+        system, step = load_system(self.folder, stamped(*files))
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         try:
@@ -170,12 +188,12 @@ class Loaded:
     data: TextDataModule
     int8: bool
 
-    def scorers(self, named: DictConfig | None) -> list[Any]:
+    def metrics(self, named: DictConfig | None) -> DictConfig:
         """The metrics that were named, or else those of the data."""
         metrics = named or self.run.config.data.metrics
         check_types(metrics, "metrics")
         require(any(metrics.values()), "metrics: name at least one")
-        return [instantiate(scorer) for scorer in metrics.values() if scorer]
+        return metrics
 
     def describe(self) -> dict[str, Any]:
         """What a result row says of the model and how it is decoded."""
@@ -184,6 +202,7 @@ class Loaded:
             "run": str(self.run.folder),
             "recipe": self.run.recipe(),
             "train_seed": config.seed,
+            "choices": {group: word for group, word in self.run.choices.items() if group.split("/")[0] in TRAINED},
             "data": config.data.name,
             "system": config.name,
             "checkpoint_step": self.step,
@@ -210,6 +229,19 @@ def flatten(node: Any, path: str = "system") -> dict[str, Any]:
     if not isinstance(node, dict):
         return {path: node}
     return {key: value for name, child in node.items() for key, value in flatten(child, f"{path}.{name}").items()}
+
+
+def stamped(*files: Path) -> tuple[tuple[Path, int], ...]:
+    """Files with the time of their last change: what is cached under them is read again when they change."""
+    return tuple((file, file.stat().st_mtime_ns) for file in files)
+
+
+@lru_cache(maxsize=1)
+def load_data(folder: Path, files: tuple[tuple[Path, int], ...]) -> TextDataModule:
+    """Cached like :func:`load_system`."""
+    data: TextDataModule = instantiate(Run(folder).config.data.module)
+    data.load_tokenizer(folder / "tokenizer.json")
+    return data
 
 
 @lru_cache(maxsize=1)

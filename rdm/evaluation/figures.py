@@ -2,32 +2,37 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 from rdm.evaluation.results import Row
-from rdm.evaluation.tables import by_setting, in_order, measured
+from rdm.evaluation.tables import by_setting, heading, in_order, measured
+
+Series = dict[str, dict[int | None, list[Row]]]  # rows by label, then by number of iterations
 
 
 def draw(rows: Sequence[Row], metric: str, folder: Path) -> list[Path]:
-    """``iterations`` (the metric against iterations) and ``speed`` (against sentences a second), as PNG and SVG."""
+    """The metric against iterations, against sentences a second, and as bars, each as PNG and SVG."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    series: Series = {}
+    for (system, decoding), columns in by_setting(rows, metric).items():
+        groups = {step: columns[step] for step in in_order(columns) if measured(columns[step], metric)}
+        if groups:
+            series[f"{system}, {decoding}"] = groups
     files = []
     # Ids in an SVG are random unless salted, and files carry their date and maker unless told not to.
     with pyplot.rc_context({"svg.hashsalt": "rdm"}):
-        for name, paint in (("iterations", against_iterations), ("speed", against_speed)):
+        for name, paint in (("iterations", against_iterations), ("speed", against_speed), ("ablation", bars)):
             canvas, axes = pyplot.subplots(figsize=(6, 4))
-            for (system, decoding), columns in by_setting(rows, metric).items():
-                groups = {step: columns[step] for step in in_order(columns) if measured(columns[step], metric)}
-                if groups:
-                    paint(axes, groups, metric, f"{system}, {decoding}")
+            paint(axes, series, metric)
             axes.set(ylabel=metric)
             axes.grid(alpha=0.3)
-            if axes.get_legend_handles_labels()[0]:
+            axes.set_axisbelow(True)
+            if series:
                 axes.legend(fontsize="small")
             canvas.tight_layout()
             for suffix, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
@@ -37,22 +42,37 @@ def draw(rows: Sequence[Row], metric: str, folder: Path) -> list[Path]:
     return files
 
 
-def against_iterations(axes: Any, groups: dict[int | None, list[Row]], metric: str, label: str) -> None:
+def against_iterations(axes: Any, series: Series, metric: str) -> None:
     """A line over iterations; what has none is a level line."""
-    means = {step: mean(measured(group, metric)) for step, group in groups.items()}
-    steps = [step for step in means if step is not None]
-    if steps:
-        axes.plot(steps, [means[step] for step in steps], "o-", label=label)
-    if None in means:
-        axes.axhline(means[None], linestyle="--", label=label)
+    for label, groups in series.items():
+        means = {step: mean(measured(group, metric)) for step, group in groups.items()}
+        steps = [step for step in means if step is not None]
+        if steps:
+            axes.plot(steps, [means[step] for step in steps], "o-", label=label)
+        if None in means:
+            axes.axhline(means[None], linestyle="--", label=label)
     axes.set(xlabel="iterations")
 
 
-def against_speed(axes: Any, groups: dict[int | None, list[Row]], metric: str, label: str) -> None:
+def against_speed(axes: Any, series: Series, metric: str) -> None:
     """A line over sentences a second, each point with its number of iterations."""
-    speeds = [mean(row["sentences_per_second"] for row in group) for group in groups.values()]
-    values = [mean(measured(group, metric)) for group in groups.values()]
-    axes.plot(speeds, values, "o-", label=label)
-    for step, x, y in zip(groups, speeds, values, strict=True):
-        axes.annotate("" if step is None else str(step), (x, y), textcoords="offset points", xytext=(4, 4), fontsize=8)
+    for label, groups in series.items():
+        speeds = [mean(row["sentences_per_second"] for row in group) for group in groups.values()]
+        values = [mean(measured(group, metric)) for group in groups.values()]
+        axes.plot(speeds, values, "o-", label=label)
+        for step, place in zip(groups, zip(speeds, values, strict=True), strict=True):
+            name = "" if step is None else str(step)
+            axes.annotate(name, place, textcoords="offset points", xytext=(4, 4), fontsize=8)
     axes.set(xlabel="sentences/s", xscale="log")
+
+
+def bars(axes: Any, series: Series, metric: str) -> None:
+    """Bars side by side for each number of iterations, with the standard deviation over seeds."""
+    steps = in_order(step for groups in series.values() for step in groups)
+    width = 0.8 / max(len(series), 1)
+    for number, (label, groups) in enumerate(series.items()):
+        values = [measured(group, metric) for group in groups.values()]
+        left = [steps.index(step) + (number - len(series) / 2) * width for step in groups]
+        deviations = [stdev(each) if len(each) > 1 else 0.0 for each in values]
+        axes.bar(left, [mean(each) for each in values], width, align="edge", yerr=deviations, label=label)
+    axes.set_xticks(range(len(steps)), [heading(step) for step in steps])

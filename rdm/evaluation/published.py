@@ -14,8 +14,13 @@ FILE = Path(__file__).with_name("published.yaml")
 # What a row must agree with the paper in, as far as the paper says it; its `iterations` are our `steps`.
 SHARED = ("data", "system", "candidates")
 DECODINGS = {"vanilla": ("vanilla",), "improved": ("rdm", "rdm_cond", "rdm_commit", "mbr")}
-# Numbers of the ablations belong to a training that a row does not name.
-ABLATED = {"reweighting", "conditioned"}
+# How the paper trains its systems; a number of an ablation says itself what is other.
+TRAINING: dict[str, dict[str, Any]] = {
+    "absorbing": {"reweighting": "original", "conditioned": False},
+    "multinomial": {"conditioned": False},  # its bound has no weight
+    "rdm_absorbing": {"reweighting": "linear", "conditioned": True},
+    "rdm_multinomial": {"reweighting": "linear", "conditioned": True},
+}
 
 
 @dataclass(frozen=True)
@@ -36,8 +41,17 @@ class Published:
             and about.get("iterations") == row.get("steps")
             and all(about[name] == row.get(name) for name in SHARED if name in about)
             and ("decoding" not in about or row["strategy"] in DECODINGS[about["decoding"]])
-            and not ABLATED & about.keys()
+            and self.same_training(row.get("choices"))
         )
+
+    def same_training(self, choices: dict[str, str] | None) -> bool:
+        """Whether a model was trained like the paper's; if it does not say how, its own way is assumed."""
+        own = TRAINING.get(self.about["system"], {})
+        meant = {name: self.about.get(name, value) for name, value in own.items()}
+        if choices is None:
+            return not {"reweighting", "conditioned"} & self.about.keys()
+        given = {**choices, "conditioned": choices.get("diffusion/pairing") == "conditioned"}
+        return all(given.get(name) == value for name, value in meant.items())
 
 
 @lru_cache(maxsize=1)

@@ -1,17 +1,13 @@
-"""The report: tables and figures from result rows, and a table at the end of a sweep."""
+"""The report: tables and figures from result rows."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from hydra.core.utils import JobReturn
-from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
 from rdm.evaluation.figures import draw
-from rdm.evaluation.results import Row, read
+from rdm.evaluation.results import Row
 from rdm.evaluation.tables import by_setting, caption, cells, heading, in_order, latex, markdown, metrics_of, spread
 
 
@@ -54,18 +50,3 @@ def write_report(rows: Sequence[Row], folder: Path, metric: str | None = None) -
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     return [*(folder / name for name in texts), *figures]
-
-
-class PrintTableAfterSweep(Callback):
-    """Prints one table over everything a multirun of evaluate.py has added to."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, None] = {}
-
-    def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
-        if isinstance(job_return._return_value, str):
-            self.files[job_return._return_value] = None
-
-    def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
-        if self.files:
-            print_table(read(self.files))

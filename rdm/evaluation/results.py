@@ -38,6 +38,12 @@ def read(places: Iterable[str | Path]) -> list[Row]:
     return rows
 
 
+def find(file: Path, evaluation: str) -> Row | None:
+    """The last row of ``file`` with this fingerprint of its evaluation, if there is one."""
+    rows = read_lines(file, "a result row") if file.exists() else []
+    return next((row for row in reversed(rows) if row.get("evaluation") == evaluation), None)
+
+
 def write_hypotheses(file: Path, sources: Sequence[str], references: Sequence[Sequence[str]], outputs: Outputs) -> None:
     """What was decoded, a line a source: ``source``, ``references``, ``hypothesis`` and its ``candidates``."""
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +69,10 @@ def read_hypotheses(file: Path) -> list[Row]:
 def read_lines(file: Path, what: str) -> list[Row]:
     """One JSON object a line."""
     rows: list[Row] = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
+    with file.open(encoding="utf-8") as stream:
+        fcntl.flock(stream, fcntl.LOCK_SH)  # another job may be writing
+        text = stream.read()
+    for number, line in enumerate(text.split("\n"), 1):
         if not line:
             continue
         try:

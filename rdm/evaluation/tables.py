@@ -1,6 +1,7 @@
 """Tables from result rows: which rows belong together, and the cells, as Markdown and as LaTeX."""
 
 from collections.abc import Iterable, Sequence
+from math import nan
 from statistics import mean, stdev
 from typing import Any
 
@@ -28,27 +29,41 @@ def value(row: Row, metric: str) -> float | None:
     return row["metrics"].get(metric, {}).get("value")
 
 
+def main_value(row: Row) -> float:
+    """The first metric that has a value, not a number if none has: what a search for the best decoding looks at."""
+    return next((found for name in row["metrics"] if (found := value(row, name)) is not None), nan)
+
+
 def by_setting(rows: Sequence[Row], metric: str) -> dict[Key, dict[int | None, list[Row]]]:
     """Rows by system and decoding, then by number of iterations; of a repeated evaluation the last counts.
 
     Runs of one recipe differ in the seed alone and count as one. A setting in which rows of one strategy differ becomes
-    part of the name of the decoding.
+    part of the name of the decoding; runs of several recipes are named by the words that were chosen for them, where
+    that tells them apart.
     """
     runs: dict[str, str] = {}
     groups: dict[Key, list[tuple[Row, dict[str, Any]]]] = {}
     for row in (row for row in rows if metric in row["metrics"]):
         run = runs.setdefault(row["recipe"], row["run"])
-        settings = {**row, "run": run, "signature": row["metrics"][metric].get("signature")}
+        settings = {**row.get("choices", {}), **row, "run": run, "signature": row["metrics"][metric].get("signature")}
         groups.setdefault((row["system"], row["strategy"]), []).append((row, settings))
     table: dict[Key, dict[int | None, dict[Any, Row]]] = {}
     for (system, strategy), group in sorted(groups.items()):
         measured = [settings for row, settings in group if value(row, metric) is not None] or [group[0][1]]
-        varied = [name for name in SETTINGS if len({str(settings.get(name)) for settings in measured}) > 1]
+        words = sorted({word for settings in measured for word in settings.get("choices", {})} - {*SETTINGS})
+        varied = [name for name in (*words, *SETTINGS) if len(distinct(measured, name)) > 1]
+        if len(distinct(measured, *words)) == len(distinct(measured, "run", *words)):
+            varied = [name for name in varied if name != "run"]
         for row, settings in group:
-            decoding = ", ".join([strategy, *(f"{name} {settings.get(name)}" for name in varied)])
+            decoding = ", ".join([strategy, *(f"{name.split('/')[-1]} {settings.get(name)}" for name in varied)])
             seeds = table.setdefault((system, decoding), {}).setdefault(row.get("steps"), {})
             seeds[row["train_seed"], row["seed"]] = row
     return {key: {steps: list(seeds.values()) for steps, seeds in columns.items()} for key, columns in table.items()}
+
+
+def distinct(group: Iterable[Row], *names: str) -> set[tuple[str, ...]]:
+    """The values that settings of these names have in a group."""
+    return {tuple(str(settings.get(name)) for name in names) for settings in group}
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:

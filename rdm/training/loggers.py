@@ -1,14 +1,35 @@
 """Loggers that need a word of explanation."""
 
-from typing import Any
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from pytorch_lightning.loggers import WandbLogger
+from omegaconf import DictConfig
+from pytorch_lightning.loggers import Logger, WandbLogger
 
 from rdm.errors import UserError
 
+Result = TypeVar("Result")
+# What tells runs of an ablation apart: tags, and what is trained also the group, whose curves W&B averages over seeds.
+TRAINED = ("data", "system", "diffusion", "reweighting")
+TAGGED = (*TRAINED, "decoding", "schedule", "steps")
 
-def wandb_logger(project: str, save_dir: str, name: str | None = None, offline: bool | None = None) -> WandbLogger:
-    """Weights & Biases; without a key the run is kept offline, instead of asking for one."""
+
+def wandb_logger(
+    project: str,
+    save_dir: str,
+    job_type: str,
+    choices: Mapping[str, Any],
+    name: str | None = None,
+    offline: bool | None = None,
+) -> WandbLogger:
+    """Weights & Biases; without a key the run is kept offline, instead of asking for one.
+
+    Args:
+        job_type: ``train`` or ``evaluate``.
+        choices: the word chosen for each config group; group and tags follow from them.
+    """
     try:
         import wandb
     except ImportError as error:
@@ -17,4 +38,36 @@ def wandb_logger(project: str, save_dir: str, name: str | None = None, offline: 
         offline = not wandb.login(prompt=False)
     # Said twice: after the look for a key, wandb no longer reads the environment variable that Lightning sets.
     mode: dict[str, Any] = {"mode": "offline"} if offline else {}
-    return WandbLogger(project=project, save_dir=save_dir, name=name, offline=offline, **mode)
+    return WandbLogger(
+        project=project,
+        save_dir=save_dir,
+        name=name,
+        offline=offline,
+        group="/".join(str(choices[each]) for each in TRAINED if each in choices),
+        job_type=job_type,
+        tags=[f"{each}:{choices[each]}" for each in TAGGED if each in choices],
+        **mode,
+    )
+
+
+def one_run(job: Callable[[DictConfig], Result]) -> Callable[[DictConfig], Result]:
+    """Decorates a script: a W&B run left open would take in what the next job of a sweep logs."""
+
+    @functools.wraps(job)
+    def closing(config: DictConfig) -> Result:
+        try:
+            return job(config)
+        finally:
+            if "wandb" in sys.modules:
+                sys.modules["wandb"].finish()
+
+    return closing
+
+
+def log_row(logger: Logger, row: Mapping[str, Any]) -> None:
+    """A result row: its settings as hyper-parameters, and the metrics that have a value."""
+    logger.log_hyperparams({name: value for name, value in row.items() if name != "metrics"})
+    values = {f"{row['split']}/{name}": metric["value"] for name, metric in row["metrics"].items()}
+    speed = {f"{row['split']}/sentences_per_second": row["sentences_per_second"]}
+    logger.log_metrics({name: value for name, value in values.items() if value is not None} | speed)
+    logger.finalize("success")

@@ -89,3 +89,28 @@ def a_row(**more: object) -> dict[str, object]:
 def test_spot_checks(row: dict[str, object], metric: str, value: float | None) -> None:
     found = published_value(a_row(**row), metric)
     assert (found.value if found else None) == value
+
+
+@pytest.mark.parametrize(
+    ("system", "strategy", "reweighting", "pairing", "value"),
+    [
+        ("rdm_absorbing", "rdm_cond", "linear", "conditioned", 33.91),
+        ("rdm_absorbing", "rdm_cond", "original", "conditioned", 30.64),
+        ("rdm_absorbing", "vanilla", "constant", "conditioned", 29.75),
+        ("rdm_absorbing", "rdm", "linear", "single", 33.73),
+        ("rdm_absorbing", "vanilla", "linear", "conditioned", 31.04),
+        ("rdm_absorbing", "vanilla", "linear", "single", None),
+        ("rdm_absorbing", "rdm", "original", "single", None),  # two changes at once are in no table
+        ("rdm_multinomial", "rdm", "linear", "single", 31.99),
+        ("rdm_multinomial", "rdm", "constant", "conditioned", None),
+        ("absorbing", "vanilla", "original", "conditioned", 29.67),
+        ("absorbing", "vanilla", "original", "single", 28.32),
+        ("multinomial", "vanilla", "linear", "conditioned", 23.58),
+    ],
+)
+def test_ablations(system: str, strategy: str, reweighting: str, pairing: str, value: float | None) -> None:
+    """The number of the training a row says it had, never that of another."""
+    choices = {"reweighting": reweighting, "diffusion/pairing": pairing}
+    row = a_row(data="iwslt14_de_en", system=system, steps=10, strategy=strategy, choices=choices)
+    found = published_value(row, "tokenized_bleu")
+    assert (found.value if found else None) == value

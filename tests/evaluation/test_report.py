@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rdm.evaluation.figures import bars
 from rdm.evaluation.report import print_table, write_report
 from rdm.evaluation.results import append, read
 from rdm.evaluation.tables import caption, cells, escape, latex, markdown, metrics_of
@@ -68,6 +69,34 @@ def test_training_seeds_are_averaged_too() -> None:
         ["rdm_absorbing", "rdm, run outputs/a", "10.00"],
         ["rdm_absorbing", "rdm, run outputs/b", "14.00"],
     ]
+
+
+def test_runs_are_named_by_what_was_chosen() -> None:
+    """Where the words chosen for two trainings differ; where they do not, by their folders."""
+    words = {"model": "tiny", "diffusion/pairing": "single", "reweighting": "linear"}
+    first = row("rdm", 2, 10, choices=words)
+    other = row("rdm", 2, 14, recipe="5678", run="outputs/b", choices={**words, "reweighting": "original"})
+    assert [line[1] for line in body(first, other)] == ["rdm, reweighting linear", "rdm, reweighting original"]
+    unpaired = {**other, "choices": {**words, "diffusion/pairing": "conditioned"}}
+    assert [line[1] for line in body(first, unpaired)] == ["rdm, pairing single", "rdm, pairing conditioned"]
+    longer = {**other, "choices": words}  # with more steps, say
+    assert [line[1] for line in body(first, longer)] == ["rdm, run outputs/a", "rdm, run outputs/b"]
+    third = row("rdm", 2, 20, recipe="9", run="outputs/c", choices=words)
+    assert len(body(first, other, third)) == 3
+
+
+def test_bars(tmp_path: Path) -> None:
+    """A bar for every system and number of iterations, as high as the mean over seeds."""
+    from matplotlib import pyplot
+
+    rows = [row("rdm", 2, 10, seed=1), row("rdm", 2, 14, seed=2), row("rdm", 4, 20), row("vanilla", 4, 15)]
+    series = {"rdm": {2: rows[:2], 4: rows[2:3]}, "vanilla": {4: rows[3:]}}
+    figure, axes = pyplot.subplots()
+    bars(axes, series, "sacrebleu")
+    assert [bar.get_height() for bar in axes.patches] == [12, 20, 15]
+    assert [round(bar.get_x(), 3) for bar in axes.patches] == [-0.4, 0.6, 1.0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["2 iterations", "4 iterations"]
+    pyplot.close(figure)
 
 
 def test_other_settings_are_not_averaged() -> None:
@@ -144,16 +173,18 @@ def test_report_is_the_same_to_the_byte(tmp_path: Path) -> None:
     for entry in rows:
         append(tmp_path / "run" / "results.jsonl", entry)
     first, second = (write_report(read([tmp_path]), tmp_path / name) for name in ("one", "two"))
-    names = ["report.md", "report.tex", "iterations.png", "iterations.svg", "speed.png", "speed.svg"]
-    assert [file.name for file in first] == names
+    figures = [f"{name}.{kind}" for name in ("iterations", "speed", "ablation") for kind in ("png", "svg")]
+    assert [file.name for file in first] == ["report.md", "report.tex", *figures]
     assert digests(first) == digests(second)
     page = first[0].read_text()
     assert "| rdm_absorbing | rdm | 10.00 | 12.00 |  |" in page
     assert "nrefs:1" in markdown(rows, "sacrebleu")
     assert "- rdm_absorbing, rdm, 4 iterations: 3.00 sentences/s" in page
     assert first[2].read_bytes().startswith(b"\x89PNG")
-    other = write_report(rows[:2], tmp_path / "three")
-    assert digests(other)["iterations.svg"] != digests(first)["iterations.svg"]
+    assert "![sacrebleu, ablation](ablation.png)" in page
+    other = digests(write_report(rows[:2], tmp_path / "three"))
+    for name in ("iterations.svg", "ablation.svg"):
+        assert other[name] != digests(first)[name]
 
 
 def test_report_of_skipped_metrics_only(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from rdm.compare import paired_bootstrap
 from rdm.errors import UserError
 from rdm.evaluation.decode import Outputs
-from rdm.evaluation.results import append, fingerprint, read, read_hypotheses, write_hypotheses
+from rdm.evaluation.results import append, find, fingerprint, read, read_hypotheses, write_hypotheses
 
 
 def write_many(arguments: tuple[str, int]) -> None:
@@ -37,6 +37,16 @@ def test_missing_and_broken_files(tmp_path: Path) -> None:
     broken.write_text('{"a": 1}\n')
     with pytest.raises(UserError, match="does not hold hypotheses"):
         read_hypotheses(broken)
+
+
+def test_find(tmp_path: Path) -> None:
+    """The last row of an evaluation; rows of others, and of earlier versions, do not count."""
+    file = tmp_path / "results.jsonl"
+    assert find(file, "a") is None
+    for row in ({"n": 0}, {"n": 1, "evaluation": "a"}, {"n": 2, "evaluation": "b"}, {"n": 3, "evaluation": "a"}):
+        append(file, row)
+    assert find(file, "a") == {"n": 3, "evaluation": "a"}
+    assert find(file, "c") is None
 
 
 def test_fingerprint() -> None:

@@ -1,0 +1,301 @@
+"""Sweeps: the files compose, jobs are run once, failures are told, whatever launches them."""
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+
+from rdm import cli, sweeps
+from rdm.config import check_types
+from rdm.runs import load
+from rdm.sweeps import Journal, Outcome, conclude, every_run, job_id
+from tests.scripts import script
+from tests.test_end_to_end import SMALL, rows
+
+CONF = Path(__file__).parent.parent / "conf"
+SWEEPS = sorted(file.stem for file in (CONF / "sweep").glob("[!_]*.yaml"))
+TASKS = {  # of the paper
+    "table1": ("iwslt14", "wmt14", "wmt16"),
+    "training_decoding": ("iwslt14", "wmt14", "wmt16"),
+    "reweighting": ("iwslt14",),
+    "conditioned": ("iwslt14",),
+    "speed": ("qqp",),
+    "decoding_time": ("wmt14",),
+    "sample_sizes": ("qg", "qqp"),
+    "open_ended": ("wikitext103",),
+}
+
+
+def composed(script_name: str, *overrides: str) -> DictConfig:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose(script_name, list(overrides), return_hydra_config=True)
+
+
+def values(script_name: str, *overrides: str) -> dict[str, list[str]]:
+    """What a sweep file sweeps over, by key."""
+    params = composed(script_name, *overrides).hydra.sweeper.params.items()
+    (jobs,) = BasicSweeper.split_arguments(
+        OverridesParser.create().parse_overrides([f"{key}={value}" for key, value in params]), None
+    )
+    keys = [override.partition("=")[0] for override in jobs[0]] if jobs else []
+    return {key: list(dict.fromkeys(job[place] for job in jobs)) for place, key in enumerate(keys)}
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_every_job_composes(name: str) -> None:
+    """All runs to be trained, and every value that is evaluated."""
+    training = values("train", f"sweep={name}")
+    for job in itertools.product(*training.values()) if training else ():
+        config = composed("train", f"sweep={name}", *job)
+        assert config.sweep.folder.startswith(name)
+        assert config.hydra.mode.name == "MULTIRUN"
+        config.run_dir, config.hydra = "unused", {}
+        check_types(config)
+    evaluation = values("evaluate", f"sweep={name}")
+    assert next(iter(evaluation)) == "ckpt"  # all jobs of a checkpoint follow each other
+    for place in range(max(map(len, evaluation.values()))):
+        job = [choices[place % len(choices)] for choices in evaluation.values()]
+        config = composed("evaluate", f"sweep={name}", *job)
+        if "_target_" in config.decoding and config.decoding.name != "vanilla":  # which asks the run what it is
+            check_types(config.decoding, "decoding")
+
+
+def test_sweeps_on_the_data_of_the_paper() -> None:
+    """One word changes the data; the experiments it then names exist."""
+    assert set(TASKS) == {name for name in SWEEPS if values("train", f"sweep={name}")}
+    for name, tasks in TASKS.items():
+        for task in tasks:
+            for experiment in values("train", f"sweep={name}", f"sweep.task={task}")["experiment"]:
+                assert (CONF / "experiment" / f"{experiment.removeprefix('experiment=')}.yaml").is_file()
+
+
+def test_the_grids_of_the_paper() -> None:
+    assert values("evaluate", "sweep=table1")["decoding.steps"] == [f"decoding.steps={n}" for n in (2, 4, 10, 16, 25)]
+    time = values("evaluate", "sweep=decoding_time")
+    assert time["decoding.steps"] == [f"decoding.steps={n}" for n in (2, 4, 10, 16)]
+    assert time["batch_size"] == ["batch_size=50"]
+    assert len(time["seed"]) == 10
+    assert values("evaluate", "sweep=sample_sizes")["decoding.samples"] == ["decoding.samples=1", "decoding.samples=10"]
+    assert values("evaluate", "sweep=open_ended")["decoding.steps"] == [f"decoding.steps={n}" for n in (16, 64, 100)]
+
+
+def test_slurm_composes() -> None:
+    launcher = composed("train", "hydra/launcher=slurm", "hydra.launcher.partition=gpu").hydra.launcher
+    assert (launcher._target_.rpartition(".")[2], launcher.partition, launcher.timeout_min) == (
+        "SlurmLauncher",
+        "gpu",
+        2880,
+    )
+
+
+def test_a_job_is_known_by_its_overrides() -> None:
+    assert job_id(["a=1", "b=2", "debug=true", "resume=auto"]) == job_id(["b=2", "a=1"])
+    assert job_id(["a=1"]) != job_id(["a=2"])
+
+
+def test_ckpt_may_be_a_folder_of_runs(tmp_path: Path) -> None:
+    for name in ("a", "it's b", "c"):
+        (tmp_path / "sweep" / name).mkdir(parents=True)
+    for name in ("a", "it's b"):
+        (tmp_path / "sweep" / name / "config.yaml").touch()
+    folder = tmp_path / "sweep"
+    both = [rf"ckpt='{folder}/a','{folder}/it\'s b'", "hydra.mode=MULTIRUN"]
+    assert every_run([f"ckpt={folder}", "seed=1"]) == [*both, "seed=1"]
+    assert every_run([f"ckpt={folder}/*"]) == both
+    assert every_run([f"ckpt={tmp_path}/s*"]) == both
+    assert every_run([f"ckpt={folder}/it*"]) == [rf"ckpt='{folder}/it\'s b'"]
+    for unchanged in (f"ckpt={folder}/a", f"ckpt={folder}/nothing", f"ckpt={folder}/a,{folder}/b", f"x={folder}"):
+        assert every_run([unchanged]) == [unchanged]
+
+
+def ended(journal: Journal, folder: Path, number: int, outcome: Outcome) -> None:
+    """A job of the sweep has ended."""
+    config = OmegaConf.create({"hydra": {"job": {"num": number}}})
+    returned: Any = SimpleNamespace(overrides=["a=1", f"b={number}"], _return_value=outcome)
+    journal.folder = folder
+    journal.on_job_end(config, returned)
+
+
+def test_two_sweeps_in_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each tells of its own jobs only."""
+    monkeypatch.setattr(sweeps, "sweeping", lambda: True)
+    first, second = Journal("train"), Journal("train")
+    ended(first, tmp_path, 1, Outcome(failure="reason"))
+    ended(second, tmp_path, 0, Outcome(2.0))
+    ended(first, tmp_path, 0, Outcome(1.0))
+    assert [job["value"] for job in second.jobs()] == [2.0]
+    monkeypatch.setattr(Journal, "started", second)
+    assert conclude()
+    monkeypatch.setattr(Journal, "started", first)
+    assert not conclude()
+    assert capsys.readouterr().err == "1 of 2 jobs failed:\n  b=1: reason\n"
+
+
+def test_a_bug_in_a_job_shows_its_stack_trace(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "sweeping", lambda: True)
+
+    @cli.job
+    def job(config: DictConfig) -> None:
+        raise ValueError("boom")
+
+    outcome = job(OmegaConf.create())
+    assert isinstance(outcome, Outcome)
+    assert outcome.failure == "ValueError: boom"
+    assert "Traceback" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="boom"):
+        job(OmegaConf.create({"debug": True}))
+
+
+# The scripts, as a user runs them.
+
+TRAIN = ["sweep=reweighting", *SMALL, "reweighting=linear,constant", "seed=1,-1"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder of two runs, and what was said of the two jobs that failed."""
+    folder = tmp_path_factory.mktemp("sweep") / "runs"
+    done = script("train.py", *TRAIN, f"hydra.sweep.dir={folder}", code=1)
+    return folder, done.stderr
+
+
+def runs(folder: Path) -> list[Path]:
+    return sorted(file.parent for file in folder.glob("*/finished"))
+
+
+def test_failed_jobs_are_listed_and_the_others_run(trained: tuple[Path, str]) -> None:
+    folder, told = trained
+    assert len(runs(folder)) == 2
+    assert told.splitlines()[-3:] == [
+        "2 of 4 jobs failed:",
+        "  reweighting=linear seed=-1: seed must be 0 or above, got -1",
+        "  reweighting=constant seed=-1: seed must be 0 or above, got -1",
+    ]
+    assert "Traceback" not in told
+
+
+def test_a_repeated_training_runs_what_is_missing(trained: tuple[Path, str], tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    shutil.copytree(trained[0], folder)
+    kept, lost = runs(folder)
+    shutil.rmtree(lost)
+    before = (kept / "checkpoints" / "last.ckpt").stat().st_mtime_ns
+    done = script("train.py", *reversed(TRAIN), f"hydra.sweep.dir={folder}", code=1)
+    assert done.stdout.count("finished already") == 1
+    assert runs(folder) == [kept, lost]
+    assert (kept / "checkpoints" / "last.ckpt").stat().st_mtime_ns == before
+
+
+def test_a_sweep_of_evaluations(trained: tuple[Path, str], tmp_path: Path) -> None:
+    """Every run of the folder; the table names what differs; what was evaluated is not evaluated again."""
+    folder = tmp_path / "runs"
+    shutil.copytree(trained[0], folder)
+    command = ["evaluate.py", "sweep=reweighting", f"ckpt={folder}", f"hydra.sweep.dir={tmp_path / 'evaluate'}"]
+    first = script(*command, "decoding.steps=2").stdout
+    for line in ("rdm, reweighting linear", "vanilla, reweighting constant"):
+        assert line in first
+    again = script(*command, "decoding.steps=2,3").stdout
+    assert again.count("already") == 4
+    results = [row for run in runs(folder) for row in rows(run)]
+    jobs = sorted((row["choices"]["reweighting"], row["strategy"], row["steps"]) for row in results)
+    assert jobs == sorted(itertools.product(("constant", "linear"), ("rdm", "vanilla"), (2, 3)))
+    assert len({row["evaluation"] for row in results}) == 8
+    script(*command, "decoding.steps=2", "decoding=rdm", "redo=true")
+    assert sum(len(rows(run)) for run in runs(folder)) == 10
+
+
+def test_parallel_jobs_lose_no_row(trained: tuple[Path, str], tmp_path: Path) -> None:
+    results = tmp_path / "results.jsonl"
+    done = script(
+        *("evaluate.py", "sweep=iterations", f"ckpt={runs(trained[0])[0]}", "decoding.steps=2,51", "limit=2"),
+        *(f"results={results}", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", f"hydra.sweep.dir={tmp_path}"),
+        code=1,
+    )
+    found = sorted((row["strategy"], row["steps"]) for row in rows(tmp_path))
+    assert found == [("rdm", 2), ("vanilla", 2)]
+    assert "2 iterations" in done.stdout
+    assert "2 of 4 jobs failed" in done.stderr
+
+
+@pytest.mark.slow
+def test_submitit(trained: tuple[Path, str], tmp_path: Path) -> None:
+    done = script(
+        *("evaluate.py", "-m", f"ckpt={runs(trained[0])[0]}", "decoding.steps=2,51", "limit=2"),
+        *(f"results={tmp_path / 'results.jsonl'}", "hydra/launcher=submitit_local", f"hydra.sweep.dir={tmp_path}"),
+        code=1,
+    )
+    assert [row["steps"] for row in rows(tmp_path)] == [2]
+    assert "2 iterations" in done.stdout
+    assert "1 of 2 jobs failed:\n  decoding.steps=51: decoding.steps=51 is more than" in done.stderr
+
+
+def test_optuna_finds_the_better(trained: tuple[Path, str], tmp_path: Path) -> None:
+    done = script(
+        *("evaluate.py", "sweep=tune_decoding", f"ckpt={runs(trained[0])[0]}", f"results={tmp_path / 'results.jsonl'}"),
+        *("decoding=rdm", "schedule=linear", "decoding.temperature=0.0", "decoding.length_candidates=1,7"),
+        *("hydra.sweeper.n_trials=5", f"hydra.sweep.dir={tmp_path}", "decoding.steps=2"),
+    )
+    bleu = {row["length_candidates"]: row["metrics"]["sacrebleu"]["value"] for row in rows(tmp_path)}
+    assert sorted(bleu) == [1, 7]
+    assert len(rows(tmp_path)) == 2  # a trial that was made before is not decoded again
+    assert {row["split"] for row in rows(tmp_path)} == {"valid"}
+    best = OmegaConf.load(tmp_path / "optimization_results.yaml")
+    assert best.best_value == max(bleu.values())
+    assert bleu[best.best_params["decoding.length_candidates"]] == max(bleu.values())
+    assert "best_value" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["train.py", "-m", "hydra/sweeper=optuna", "trainer=ddp_cpu", "optimizer.lr=0.1,0.2"], "Optuna cannot tune"),
+        (["train.py", "sweep=iterations"], "sweep=iterations has nothing for train.py"),
+        (["evaluate.py", "sweep=nothing"], "Could not find 'sweep/nothing'"),
+    ],
+)
+def test_sweeps_that_are_refused(command: list[str], message: str, tmp_path: Path) -> None:
+    done = script(*command, f"hydra.sweep.dir={tmp_path / 'sweep'}", code=2)
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_a_checkpoint_is_loaded_once(trained: tuple[Path, str], tmp_path: Path) -> None:
+    """Until it changes."""
+    run = tmp_path / "run"
+    shutil.copytree(runs(trained[0])[0], run)
+    config = composed("evaluate", f"ckpt={run}", "device=cpu")
+    first, second = load(config), load(config)
+    assert first.system is second.system
+    assert first.data is second.data
+    last = run / "checkpoints" / "last.ckpt"
+    last.write_bytes(last.read_bytes())
+    assert load(config).system is not first.system
+    other = composed("evaluate", f"ckpt={runs(trained[0])[1]}", "device=cpu")
+    assert load(other).data is not first.data
+
+
+def test_journal_is_readable(trained: tuple[Path, str]) -> None:
+    lines = [json.loads(line) for line in (trained[0] / "jobs.jsonl").read_text().splitlines()]
+    assert [line["failure"] is None for line in lines] == [True, False, True, False]
+
+
+def test_a_failing_decoding_is_listed_and_the_others_make_a_page(trained: tuple[Path, str], tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    sweep = ["trace=true", "decoding.steps=2,1000", f"page={page}", f"hydra.sweep.dir={tmp_path / 'jobs'}"]
+    failed = script("generate.py", "-m", f"ckpt={runs(trained[0])[0]}", *sweep, code=1)
+    assert "1 of 2 jobs failed" in failed.stderr
+    assert "decoding.steps=1000" in failed.stderr
+    assert page.is_file()

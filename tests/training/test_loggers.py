@@ -1,0 +1,53 @@
+"""What a dashboard gets: group, job type, tags and summary, and a run of its own for every job."""
+
+from pathlib import Path
+
+from rdm.training.loggers import log_row, one_run, wandb_logger
+from tests.scripts import script
+from tests.test_end_to_end import SMALL
+
+CHOICES = {"data": "toy", "system": "diffusion", "diffusion": "absorbing", "decoding": "rdm", "steps": 4, "model": "x"}
+KEY = "0123456789abcdef" * 2 + "01234567"
+ROW = {
+    "split": "test",
+    "system": "absorbing",
+    "steps": 4,
+    "sentences_per_second": 5.0,
+    "metrics": {"sacrebleu": {"value": 12.5, "signature": "s"}, "bertscore": {"value": None, "skipped": "needs x"}},
+}
+
+
+def test_group_tags_and_summary(tmp_path: Path) -> None:
+    @one_run
+    def job(config: object) -> str:
+        logger = wandb_logger("rdm", str(tmp_path), "evaluate", CHOICES, offline=True)
+        log_row(logger, ROW)
+        run = logger.experiment
+        assert (run.group, run.job_type) == ("toy/diffusion/absorbing", "evaluate")
+        assert run.tags == ("data:toy", "system:diffusion", "diffusion:absorbing", "decoding:rdm", "steps:4")
+        assert run.config["system"] == "absorbing"
+        assert run.summary["test/sacrebleu"] == 12.5
+        assert run.summary["test/sentences_per_second"] == 5.0
+        assert "test/bertscore" not in run.summary.keys()  # noqa: SIM118
+        return str(run.id)
+
+    assert job(None) != job(None)  # type: ignore[arg-type]
+
+
+def test_a_sweep_with_wandb(tmp_path: Path) -> None:
+    """A run a job, with the words chosen for it, in training and in evaluation; the key is nowhere in the folder."""
+    environment = {"WANDB_MODE": "offline", "WANDB_API_KEY": KEY}
+    runs = tmp_path / "runs"
+    words = ["reweighting=linear,constant", "logger=wandb"]
+    script("train.py", "-m", *SMALL, *words, f"hydra.sweep.dir={runs}", environment=environment)
+    asked = [f"ckpt={runs}", "decoding.steps=2", "limit=2", "logger=wandb"]
+    script("evaluate.py", *asked, f"hydra.sweep.dir={tmp_path}", environment=environment)
+    for place, kind, steps in (("*/wandb", b"train", b"steps:10"), ("*/logs/*/wandb", b"evaluate", b"steps:2")):
+        logs = [file.read_bytes() for file in runs.glob(f"{place}/offline-run-*/*.wandb")]
+        assert len(logs) == 2
+        for weight in (b"linear", b"constant"):
+            (log,) = (log for log in logs if b"reweighting:" + weight in log)
+            assert b"toy_translation/diffusion/rdm_absorbing/" + weight in log
+            assert kind in log
+            assert steps in log
+    assert not [file for file in tmp_path.rglob("*") if file.is_file() and KEY.encode() in file.read_bytes()]
