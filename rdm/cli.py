@@ -12,6 +12,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
+from torch.multiprocessing import ProcessRaisedException
 
 from rdm.errors import UserError
 
@@ -58,6 +59,10 @@ def explain(error: BaseException) -> str | None:
         if isinstance(cause, UserError):
             return str(cause)
         cause = cause.__cause__
+    if isinstance(error, ProcessRaisedException):  # of a rank that was forked only the text is left
+        name = f"{UserError.__module__}.{UserError.__qualname__}: "
+        lines = [line.removeprefix(name) for line in str(error).splitlines() if line.startswith(name)]
+        return lines[-1] if lines else None
     if isinstance(error, MisconfigurationException):
         return str(error).splitlines()[0]
     if isinstance(error, HydraException | OmegaConfBaseException):

@@ -13,18 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.utils import instantiate
+import yaml
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import InterpolationKeyError
+from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
 from torch import Tensor
 
-from rdm.config import check_types
+from rdm.config import build
 from rdm.data.module import TextDataModule
 from rdm.data.tokenizer import Tokenizer
+from rdm.decoding.base import Decoding
 from rdm.errors import UserError, require
+from rdm.evaluation.metrics.base import Scorer
 from rdm.evaluation.results import fingerprint
 from rdm.systems.base import System
 
+SECTIONS = ("name", "seed", "data", "system", "optimizer", "decoding", "trainer")
+"""What the configuration of a run has."""
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "tokenizers", "sacrebleu")
 
 
@@ -91,7 +95,13 @@ class Run:
 
     @property
     def config(self) -> DictConfig:
-        config = OmegaConf.load(self.folder / "config.yaml")
+        file = self.folder / "config.yaml"
+        try:
+            config = OmegaConf.load(file)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
+            raise UserError(f"{file} cannot be read ({type(error).__name__}): name a run folder of train.py") from error
+        missing = [key for key in SECTIONS if not isinstance(config, DictConfig) or key not in config]
+        require(not missing, f"{file} is not the configuration of a run: it has no {', '.join(missing)}")
         assert isinstance(config, DictConfig)
         return config
 
@@ -126,7 +136,7 @@ class Run:
 
     def data(self) -> TextDataModule:
         """The run's data with the run's own tokenizer."""
-        data = instantiate(self.config.data.module)
+        data = build(self.config.data.module, "data.module", TextDataModule)
         data.load_tokenizer(self.folder / "tokenizer.json")
         return data
 
@@ -141,7 +151,7 @@ class Run:
         except (RuntimeError, AssertionError, TypeError) as error:
             raise UserError(f"device={device} cannot be used here: {str(error).splitlines()[0]}") from error
 
-    def decoding(self, overlay: DictConfig) -> Any:
+    def decoding(self, overlay: DictConfig) -> Decoding:
         """The strategy in ``overlay``; what it leaves open (null) is as the run was configured."""
         config = self.config
         given = OmegaConf.to_container(overlay, resolve=False)
@@ -152,10 +162,9 @@ class Run:
             OmegaConf.set_struct(config, False)
             config.decoding.update({key: value for key, value in given.items() if value is not None})
         try:
-            check_types(config.decoding, "decoding")
+            return build(config.decoding, "decoding", Decoding)
         except InterpolationKeyError as error:  # a strategy may be what the run's diffusion says it is
             raise UserError(f"decoding={config.decoding.name} is not for a model of system {config.name}") from error
-        return instantiate(config.decoding)
 
 
 @dataclass(frozen=True)
@@ -165,15 +174,14 @@ class Loaded:
     run: Run
     system: System
     step: int  # the training step the weights are from
-    decoding: Any
+    decoding: Decoding
     data: TextDataModule
 
-    def scorers(self, named: DictConfig | None) -> list[Any]:
+    def scorers(self, named: DictConfig | None) -> list[Scorer]:
         """The metrics that were named, or else those of the data."""
         metrics = named or self.run.config.data.metrics
-        check_types(metrics, "metrics")
         require(any(metrics.values()), "metrics: name at least one")
-        return [instantiate(scorer) for scorer in metrics.values() if scorer]
+        return [build(scorer, f"metrics.{name!s}", Scorer) for name, scorer in metrics.items() if scorer]
 
     def describe(self) -> dict[str, Any]:
         """What a result row says of the model and how it is decoded."""
@@ -208,7 +216,7 @@ def flatten(node: Any, path: str = "system") -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def load_system(folder: Path, files: tuple[tuple[Path, int], ...]) -> tuple[System, int]:
     """Cached, so that a sweep over decoding options in one process loads its checkpoint once."""
-    system: System = instantiate(Run(folder).config.system)
+    system = build(Run(folder).config.system, "system", System)
     states = [load_checkpoint(file) for file, _ in files]
     weights = average_weights([state["state_dict"] for state in states])
     try:
