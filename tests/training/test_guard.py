@@ -71,7 +71,7 @@ def test_a_step_can_be_left_out(loss: float, gradient: float, tmp_path: Path, ca
     assert "left out, 1 of at most 1" in capsys.readouterr().err
     later = Guard(str(tmp_path), skip=1)
     later.load_state_dict(guard.state_dict())
-    with pytest.raises(UserError, match="callbacks.guard.skip=2 would leave out up to 2"):
+    with pytest.raises(UserError, match=r"callbacks\.guard\.skip=2 would leave out up to 2"):
         Poisoned(at=1).fit(later)
 
 
