@@ -11,7 +11,7 @@ from rdm.config import EvaluateOptions, check_options
 from rdm.errors import require
 from rdm.evaluation.decode import translate
 from rdm.evaluation.likelihood import measure
-from rdm.evaluation.results import append, fingerprint, write_hypotheses
+from rdm.evaluation.results import append, check_writable, fingerprint, write_hypotheses
 from rdm.runs import commit, load
 
 
@@ -23,6 +23,8 @@ def main(config: DictConfig) -> str:
     draws = config.likelihood
     require(draws in (None, "all") or draws >= 1, f"likelihood must be all or at least 1 draw, got {draws}")
     loaded = load(config)
+    results = Path(config.results or loaded.run.folder / "results.jsonl")
+    check_writable(results)
     data, scorers = loaded.data, loaded.scorers(config.get("metrics"))
     asked = data.questions(config.split).first(config.limit)
     outputs = translate(loaded.system, loaded.decoding, data, asked.rows, config.batch_size, config.seed)
@@ -36,7 +38,6 @@ def main(config: DictConfig) -> str:
         "sources_cut": sum(asked.cut),
         "batch_size": config.batch_size,
     }
-    results = Path(config.results or loaded.run.folder / "results.jsonl")
     hypotheses = results.parent / "hypotheses" / f"{fingerprint(settings)}.jsonl"
     write_hypotheses(hypotheses, asked.sources, asked.references, outputs)
     metrics = [scorer(outputs.texts, asked.references, asked.sources, outputs.candidates) for scorer in scorers]

@@ -10,7 +10,16 @@ from rich.console import Console
 from rdm import cli
 from rdm.config import GenerateOptions, check_options
 from rdm.decoding.trace import lines
+from rdm.errors import UserError
 from rdm.runs import load
+
+
+def standard_input() -> str:
+    """All of it, whatever the locale says it is."""
+    try:
+        return sys.stdin.buffer.read().decode().strip()
+    except UnicodeDecodeError as error:
+        raise UserError(f"text=-: standard input is not UTF-8: {error.reason} at byte {error.start}") from error
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="generate")
@@ -22,7 +31,7 @@ def main(config: DictConfig) -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
     text, trace = config.text, decoding.trace()
     if text == "-":
-        text = sys.stdin.read().strip()
+        text = standard_input()
     if text is None:
         asked = data.questions("test").first(1)
         text = asked.sources[0]

@@ -49,7 +49,7 @@ def main(config: DictConfig) -> None:
     rank_zero_only(print)(f"{config.name}: {size:,} parameters, vocabulary {data.vocab.size}, run {config.run_dir}")
     for line in data.summary():
         rank_zero_only(print)(line)
-    trainer.fit(module, data, ckpt_path=resume)
+    trainer.fit(module, data, ckpt_path=resume, weights_only=True)
     rank_zero_only(print)(f"done: python evaluate.py ckpt={config.run_dir}")
 
 

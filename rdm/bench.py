@@ -4,7 +4,6 @@ Machines differ and so do moments, so every figure is also given per GFLOP/s of 
 the same run. Medians over repetitions; the product is measured before and after, to tell a noisy machine.
 """
 
-import argparse
 import json
 import time
 from collections.abc import Callable
@@ -20,7 +19,9 @@ from rich.progress import track
 from rich.table import Table
 from torch import Tensor
 
+from rdm import cli
 from rdm.data.batching import Batch
+from rdm.evaluation.results import check_writable
 from rdm.systems.base import System
 from rdm.training.module import combine
 from rdm.vocab import Vocab
@@ -86,10 +87,11 @@ def training_rate(system: System, batch: Batch, repetitions: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m rdm.bench", description=__doc__.splitlines()[0])
+    parser = cli.Parser(prog="python -m rdm.bench", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small model, few repetitions: under a minute")
     parser.add_argument("--out", type=Path, default=Path("outputs/bench.json"))
     arguments = parser.parse_args()
+    check_writable(arguments.out)
     model, size, repetitions = ("tiny", 1000, 3) if arguments.quick else ("iwslt14", 10_152, 5)
     vocab, before = Vocab(size), gemm_rate()
     rows: list[tuple[str, str, float, str]] = []
@@ -123,4 +125,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)

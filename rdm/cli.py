@@ -1,13 +1,16 @@
 """What the scripts share: a user's mistake ends in one line and exit code 2, never in a stack trace."""
 
+import argparse
 import functools
 import os
+import shutil
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from pathlib import Path
+from typing import NoReturn, TypeVar
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
+from hydra.errors import HydraException, InstantiationException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -27,11 +30,26 @@ def job(function: Callable[[DictConfig], Result]) -> Callable[[DictConfig], Resu
         try:
             return function(config)
         except Exception as error:
+            remove_if_unused(Path(HydraConfig.get().runtime.output_dir))
             if HydraConfig.get().mode is RunMode.RUN and not config.get("debug"):
                 leave(error)
             raise
 
     return guarded
+
+
+def remove_if_unused(folder: Path) -> None:
+    """Remove a folder in which Hydra has written down the command, and nobody anything else."""
+    names = {file.name for file in folder.iterdir()}
+    if ".hydra" in names and all(name == ".hydra" or name.endswith(".log") for name in names):
+        shutil.rmtree(folder)
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes the arguments of a module; a wrong one is a user's mistake like any other."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; {self.prog} --help shows what it takes")
 
 
 def run(main: Callable[[], None]) -> None:
@@ -65,6 +83,11 @@ def explain(error: BaseException) -> str | None:
         return lines[-1] if lines else None
     if isinstance(error, MisconfigurationException):
         return str(error).splitlines()[0]
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename} cannot be read or written: {error.strerror}; name another place, or make room"
+    if isinstance(error, InstantiationException) and error.__cause__ is not None:
+        place = str(error).splitlines()[-1].removeprefix("full_key: ")
+        return f"{place}: {' '.join(str(error.__cause__).split())}"
     if isinstance(error, HydraException | OmegaConfBaseException):
         useful = [line.strip() for line in str(error).splitlines() if line.strip()]
         # Hydra adds where it searched and how to see a stack trace: not the user's concern.
@@ -75,6 +98,9 @@ def explain(error: BaseException) -> str | None:
             "object_type=",
             "full_key:",
             "reference_type=",
+            "See https://hydra.cc",
         )
-        return " ".join(line for line in useful if not line.startswith(noise))
+        told = " ".join(line for line in useful if not line.startswith(noise))
+        quoted = "; a value with special characters needs quotes: 'key=\"a, b\"'"
+        return told + (quoted if isinstance(error, OverrideParseException) else "")
     return None

@@ -33,6 +33,8 @@ OTHERS = {
 """What a configuration may name beside the classes of this package."""
 HOW = {"_target_", "_convert_", "_partial_", "_recursive_"}
 """Keys that say how to build, and are not handed on."""
+Text = str | int | float | bool
+"""A word on the command line, whatever Hydra takes it for."""
 PLAIN = {int: "a whole number", float: "a number", str: "a word", bool: "true or false", NoneType: "null"}
 
 
@@ -83,6 +85,8 @@ class GenerateOptions(TrainOptions):
 
     average: int
     device: str
+    text: Text | None
+    template: Text | None
     trace: bool
 
 
@@ -102,8 +106,7 @@ def check_options(config: DictConfig, options: type[TrainOptions]) -> None:
     """Check the values of ``config`` that ``options`` annotates."""
     for key, hint in get_type_hints(options).items():
         _check_value(config[key], hint, key)
-    if config.seed < 0:
-        raise UserError(f"seed must be 0 or above, got {config.seed}")
+    require(0 <= config.seed < 2**32, f"seed must lie between 0 and {2**32 - 1}, got {config.seed}")
 
 
 def _check_value(value: Any, hint: Any, where: str) -> None:

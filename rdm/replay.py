@@ -4,7 +4,6 @@ The file holds the weights before the step, and every micro-batch with the seeds
 the parts of its loss, divided as in training, and the parameters whose gradient is not finite.
 """
 
-import argparse
 from pathlib import Path
 
 import torch
@@ -16,9 +15,9 @@ from rdm import cli
 from rdm.config import build
 from rdm.data.batching import Batch
 from rdm.errors import require
-from rdm.runs import Run, load_checkpoint
+from rdm.runs import Run
 from rdm.systems.base import System
-from rdm.training.guard import Part, random_numbers
+from rdm.training.guard import Part, load, random_numbers
 from rdm.training.module import combine
 
 PRECISIONS = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "32-true": torch.float32}
@@ -48,12 +47,10 @@ def replay(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m rdm.replay", description=__doc__.splitlines()[0])
+    parser = cli.Parser(prog="python -m rdm.replay", description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
     file: Path = parser.parse_args().file
-    require(file.is_file(), f"there is no {file}; name a file of <run>/not_finite")
-    saved = load_checkpoint(file)
-    require("parts" in saved, f"{file} is not a saved step; name a file of <run>/not_finite")
+    saved = load(file)
     config = Run.open(str(file.parent.parent)).config
     device = saved["device"]
     require(

@@ -27,7 +27,7 @@ from rdm.evaluation.metrics.base import Scorer
 from rdm.evaluation.results import fingerprint
 from rdm.systems.base import System
 
-SECTIONS = ("name", "seed", "data", "system", "optimizer", "decoding", "trainer")
+SECTIONS = ("name", "seed", "data", "vocab", "system", "optimizer", "decoding", "trainer")
 """What the configuration of a run has."""
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "tokenizers", "sacrebleu")
 
@@ -100,7 +100,7 @@ class Run:
             config = OmegaConf.load(file)
         except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
             raise UserError(f"{file} cannot be read ({type(error).__name__}): name a run folder of train.py") from error
-        missing = [key for key in SECTIONS if not isinstance(config, DictConfig) or key not in config]
+        missing = [key for key in SECTIONS if not isinstance(config, DictConfig) or config.get(key) is None]
         require(not missing, f"{file} is not the configuration of a run: it has no {', '.join(missing)}")
         assert isinstance(config, DictConfig)
         return config
@@ -128,6 +128,7 @@ class Run:
             require(len(numbered) >= average, found)
             return numbered[-average:]
         if self.checkpoint is not None:
+            load_checkpoint(self.checkpoint)  # whoever reads it next may say less clearly what is wrong with it
             return [self.checkpoint]
         last = self.folder / "checkpoints" / "last.ckpt"
         candidates = [*numbered[-1:], *([last] if last.exists() else [])]
@@ -138,6 +139,8 @@ class Run:
         """The run's data with the run's own tokenizer."""
         data = build(self.config.data.module, "data.module", TextDataModule)
         data.load_tokenizer(self.folder / "tokenizer.json")
+        made, trained = data.vocab.size, self.config.vocab.size
+        require(made == trained, f"{self.folder}: its tokenizer has {made} ids, but the model was made for {trained}")
         return data
 
     def system(self, average: int = 1, device: str = "auto") -> tuple[System, int]:

@@ -16,20 +16,25 @@ import traceback
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 TIMEOUT = 300
 
 
-def script(name: str, *overrides: str, code: int = 0, input: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a script, as one who has no account anywhere, and check its exit code."""
+def script(
+    name: str, *overrides: str, code: int = 0, input: str | bytes = "", environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a script, as one who has no account anywhere (but in ``environment``), and check its exit code."""
     with TemporaryDirectory() as folder:
         files = {stream: str(Path(folder) / stream) for stream in ("stdin", "stdout", "stderr")}
-        Path(files["stdin"]).write_text(input)
+        Path(files["stdin"]).write_bytes(input.encode() if isinstance(input, str) else input)
         server = _server()
         assert server.stdin is not None
         assert server.stdout is not None
-        server.stdin.write(json.dumps({"arguments": [name, *overrides], **files}) + "\n")
+        server.stdin.write(
+            json.dumps({"arguments": [name, *overrides], "environment": environment or {}, **files}) + "\n"
+        )
         server.stdin.flush()
         answered, _, _ = select.select([server.stdout], [], [], TIMEOUT)
         assert answered, f"{name} {' '.join(overrides)} is still running after {TIMEOUT} seconds"
@@ -67,8 +72,9 @@ def _serve() -> None:
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 
-def _run(command: dict[str, str]) -> None:
+def _run(command: dict[str, Any]) -> None:
     """Become the script."""
+    os.environ.update(command["environment"])
     for number, (stream, mode) in enumerate((("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY), ("stderr", os.O_WRONLY))):
         os.dup2(os.open(command[stream], mode | os.O_CREAT), number)
     sys.stdin = open(0)  # noqa: SIM115  # what was read ahead belongs to the server

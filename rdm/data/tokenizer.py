@@ -51,7 +51,11 @@ class Tokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of every text, without special symbols; all cores share the work."""
-        return [encoding.ids for encoding in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+        try:
+            encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        except UnicodeEncodeError as error:
+            raise UserError(f"a text has half a character (a lone surrogate): {error.object!r}") from error
+        return [encoding.ids for encoding in encodings]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """The texts of rows of ids; special symbols leave no trace."""

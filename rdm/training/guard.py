@@ -127,6 +127,17 @@ def culprits(parts: Sequence[Part]) -> str:
     return ", ".join(map(str, ids[:SHOWN])) + more
 
 
+def load(file: Path) -> dict[str, Any]:
+    """A step that was saved; nothing in the file is executed."""
+    try:
+        saved = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise UserError(f"{file} cannot be read ({type(error).__name__}); name a file of <run>/not_finite") from error
+    fits = isinstance(saved, dict) and {"step", "parts", "weights", "device"} <= saved.keys()
+    require(fits, f"{file} is not a saved step; name a file of <run>/not_finite")
+    return saved
+
+
 @rank_zero_only
 def save(file: Path, content: dict[str, Any]) -> None:
     """Write plain data, whole or not at all."""
