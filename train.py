@@ -25,6 +25,7 @@ def main(config: DictConfig) -> None:
     pl.seed_everything(config.seed, workers=True, verbose=False)
 
     data = instantiate(config.data.module)
+    data.check()
     config.vocab = {**config.vocab, **asdict(data.vocab)}
     system = instantiate(config.system)
     system.check(instantiate(config.decoding))

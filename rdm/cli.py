@@ -31,7 +31,7 @@ def job(function: Callable[[DictConfig], Result]) -> Callable[[DictConfig], Resu
             return function(config)
         except Exception as error:
             remove_if_unused(Path(HydraConfig.get().runtime.output_dir))
-            if HydraConfig.get().mode is RunMode.RUN and not config.get("debug"):
+            if HydraConfig.get().mode is RunMode.RUN and config.get("debug") is not True:
                 leave(error)
             raise
 

@@ -133,7 +133,7 @@ def find(target: str, where: str) -> Any:
         try:
             found = get_object(target)
         except Exception as error:
-            raise UserError(f"{where}: cannot find {target} ({error})") from error
+            raise UserError(f"{where}: cannot find {target} ({str(error).splitlines()[0]})") from error
         # Named where it is defined: "rdm.runs.subprocess.run" is not of this package.
         if allowed or (inspect.isclass(found) and target == f"{found.__module__}.{found.__qualname__}"):
             return found

@@ -53,8 +53,8 @@ class Tokenizer:
         """Ids of every text, without special symbols; all cores share the work."""
         try:
             encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
-        except UnicodeEncodeError as error:
-            raise UserError(f"a text has half a character (a lone surrogate): {error.object!r}") from error
+        except TypeError as error:  # all that the library says of it
+            raise UserError("a text has half a character (a surrogate alone): it was not UTF-8") from error
         return [encoding.ids for encoding in encodings]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
