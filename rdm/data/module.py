@@ -194,8 +194,8 @@ class TextDataModule(pl.LightningDataModule, ABC):
 
     def check(self) -> None:
         """Raise a :class:`UserError` now for what would otherwise end a run that has begun."""
-        len(self.train_dataloader())
-        len(self.val_dataloader())
+        self.train_dataloader()
+        self.val_dataloader()
 
     def train_dataloader(self) -> StepLoader:
         rank, ranks = self._place()
