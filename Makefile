@@ -5,7 +5,7 @@ READY := .venv/.ready
 DEMO := outputs/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train test test-slow lint bench comet clean
+.PHONY: help setup demo train test test-slow lint bench soak audit comet clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,6 +42,15 @@ lint: $(READY)  ## ruff and mypy
 
 bench: $(READY)  ## measure training and decoding speed; ARGS="--quick" takes under a minute
 	$(BIN)/python -m rdm.bench $(ARGS)
+
+soak: $(READY)  ## train, validate, decode and evaluate for 30 minutes; fails if memory grows by 2% or files stay open
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/soak.py $(ARGS)
+
+audit: $(READY)  ## look up the installed packages in the list of known vulnerabilities; needs a network
+	test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/pip install --disable-pip-version-check -q pip-audit
+	$(BIN)/pip freeze --exclude-editable | sed 's/+cpu$$//' > .venv-audit/installed.txt
+	.venv-audit/bin/pip-audit --strict --no-deps --disable-pip -r .venv-audit/installed.txt
 
 comet:  ## COMET of saved hypotheses, in an environment of its own: make comet FILE=outputs/<run>/hypotheses/<name>.jsonl
 	test -x .venv-comet/bin/python || $(PYTHON) -m venv .venv-comet

@@ -9,11 +9,12 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from rdm import cli
-from rdm.config import EvaluateOptions, check_options, chosen
+from rdm.config import EvaluateOptions, build, check_options, check_types, chosen
 from rdm.errors import require
 from rdm.evaluation.decode import translate
 from rdm.evaluation.likelihood import measure
-from rdm.evaluation.results import append, find, fingerprint, write_hypotheses
+from rdm.evaluation.metrics.base import Scorer
+from rdm.evaluation.results import append, check_writable, find, fingerprint, write_hypotheses
 from rdm.evaluation.tables import main_value
 from rdm.runs import commit, load
 from rdm.sweeps import Outcome, every_run, sweeping
@@ -29,6 +30,8 @@ def main(config: DictConfig) -> Outcome:
     draws = config.likelihood
     require(draws in (None, "all") or draws >= 1, f"likelihood must be all or at least 1 draw, got {draws}")
     loaded = load(config)
+    results = Path(config.results or loaded.run.folder / "results.jsonl")
+    check_writable(results)
     data, wanted = loaded.data, loaded.metrics(config.get("metrics"))
     asked = data.questions(config.split).first(config.limit)
     settings = {
@@ -42,16 +45,15 @@ def main(config: DictConfig) -> Outcome:
         "batch_size": config.batch_size,
     }
     evaluation = fingerprint({**settings, "metrics": OmegaConf.to_container(wanted), "likelihood": draws})
-    results = Path(config.results or loaded.run.folder / "results.jsonl")
     known = find(results, evaluation) if sweeping() and not config.redo else None
     if known:
         print(f"{known['system']} {loaded.decoding}: in {results} already")
         return Outcome(main_value(known), known)
 
+    scorers = [build(scorer, f"metrics.{name!s}", Scorer) for name, scorer in wanted.items() if scorer]
     outputs = translate(loaded.system, loaded.decoding, data, asked.rows, config.batch_size, config.seed)
     hypotheses = results.parent / "hypotheses" / f"{fingerprint(settings)}.jsonl"
     write_hypotheses(hypotheses, asked.sources, asked.references, outputs)
-    scorers = [instantiate(scorer) for scorer in wanted.values() if scorer]
     metrics = [scorer(outputs.texts, asked.references, asked.sources, outputs.candidates) for scorer in scorers]
     if draws is not None:
         metrics += measure(loaded.system, data, config.split, config.limit, config.batch_size, draws, config.seed)
@@ -66,6 +68,7 @@ def main(config: DictConfig) -> Outcome:
     }
     append(results, row)
     if config.get("logger"):
+        check_types(config.logger, "logger")
         config.run_dir = str(results.parent / "logs" / evaluation)
         config.choices = {**loaded.run.choices, **chosen(), "decoding": row["strategy"], "steps": row.get("steps")}
         log_row(instantiate(config.logger), row)

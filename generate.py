@@ -10,10 +10,18 @@ from rich.console import Console
 from rdm import cli
 from rdm.config import GenerateOptions, check_options
 from rdm.data.module import Questions, TextDataModule
-from rdm.errors import require
+from rdm.errors import UserError, require
 from rdm.page.page import Page
 from rdm.page.trajectory import Example, follow
 from rdm.runs import load
+
+
+def standard_input() -> str:
+    """All of it, whatever the locale says it is."""
+    try:
+        return sys.stdin.buffer.read().decode().strip()
+    except UnicodeDecodeError as error:
+        raise UserError(f"text=-: standard input is not UTF-8: {error.reason} at byte {error.start}") from error
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="generate")
@@ -45,7 +53,7 @@ def questions(config: DictConfig, data: TextDataModule) -> Questions:
     """The text that was given, or else the first sentences of the test split with their references."""
     if config.text is None:
         return data.questions("test").first(config.sentences)
-    text = sys.stdin.read().strip() if config.text == "-" else str(config.text)
+    text = standard_input() if config.text == "-" else str(config.text)
     return Questions(data.encode_sources([text]), [text], references=[], cut=[False])
 
 

@@ -33,6 +33,7 @@ def main(config: DictConfig) -> Outcome:
     pl.seed_everything(config.seed, workers=True, verbose=False)
 
     data = instantiate(config.data.module)
+    data.check()
     config.vocab = {**config.vocab, **asdict(data.vocab)}
     config.choices = {**chosen(), "steps": config.decoding.get("steps")}
     system = instantiate(config.system)
@@ -58,7 +59,7 @@ def main(config: DictConfig) -> Outcome:
     rank_zero_only(print)(f"{config.name}: {size:,} parameters, vocabulary {data.vocab.size}, run {config.run_dir}")
     for line in data.summary():
         rank_zero_only(print)(line)
-    trainer.fit(module, data, ckpt_path=resume)
+    trainer.fit(module, data, ckpt_path=resume, weights_only=True)
     rank_zero_only(Run(Path(config.run_dir)).finish)()
     rank_zero_only(print)(f"done: python evaluate.py ckpt={config.run_dir}")
     return Outcome(float(trainer.callback_metrics.get("val/bleu", nan)))

@@ -1,16 +1,21 @@
 """What the scripts share: a user's mistake ends in one line and exit code 2, never in a stack trace."""
 
+import argparse
 import functools
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable
-from typing import TypeVar
+from pathlib import Path
+from typing import NoReturn, TypeVar
 
-from hydra.errors import HydraException
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException, InstantiationException, OverrideParseException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
+from torch.multiprocessing import ProcessRaisedException
 
 from rdm.errors import UserError, refuse
 from rdm.sweeps import Outcome, conclude, sweeping
@@ -26,7 +31,8 @@ def job(function: Callable[[DictConfig], Result]) -> Callable[[DictConfig], Resu
         try:
             return function(config)
         except Exception as error:
-            if config.get("debug"):
+            remove_if_unused(Path(HydraConfig.get().runtime.output_dir))
+            if config.get("debug") is True:
                 raise
             if not sweeping():
                 leave(error)
@@ -37,6 +43,20 @@ def job(function: Callable[[DictConfig], Result]) -> Callable[[DictConfig], Resu
             return Outcome(failure=reason or "".join(traceback.format_exception_only(error)).splitlines()[0])
 
     return guarded
+
+
+def remove_if_unused(folder: Path) -> None:
+    """Remove a folder in which Hydra has written down the command, and nobody anything else."""
+    names = {file.name for file in folder.iterdir()}
+    if ".hydra" in names and all(name == ".hydra" or name.endswith(".log") for name in names):
+        shutil.rmtree(folder)
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes the arguments of a module; a wrong one is a user's mistake like any other."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; {self.prog} --help shows what it takes")
 
 
 def run(main: Callable[[], None]) -> None:
@@ -66,8 +86,17 @@ def explain(error: BaseException) -> str | None:
         if isinstance(cause, UserError):
             return str(cause)
         cause = cause.__cause__
+    if isinstance(error, ProcessRaisedException):  # of a rank that was forked only the text is left
+        name = f"{UserError.__module__}.{UserError.__qualname__}: "
+        lines = [line.removeprefix(name) for line in str(error).splitlines() if line.startswith(name)]
+        return lines[-1] if lines else None
     if isinstance(error, MisconfigurationException):
         return str(error).splitlines()[0]
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename} cannot be read or written: {error.strerror}; name another place, or make room"
+    if isinstance(error, InstantiationException) and error.__cause__ is not None:
+        place = str(error).splitlines()[-1].removeprefix("full_key: ")
+        return f"{place}: {' '.join(str(error.__cause__).split())}"
     if isinstance(error, HydraException | OmegaConfBaseException):
         useful = [line.strip() for line in str(error).splitlines() if line.strip()]
         # Hydra adds where it searched and how to see a stack trace: not the user's concern.
@@ -78,6 +107,9 @@ def explain(error: BaseException) -> str | None:
             "object_type=",
             "full_key:",
             "reference_type=",
+            "See https://hydra.cc",
         )
-        return " ".join(line for line in useful if not line.startswith(noise))
+        told = " ".join(line for line in useful if not line.startswith(noise))
+        quoted = "; a value with special characters needs quotes: 'key=\"a, b\"'"
+        return told + (quoted if isinstance(error, OverrideParseException) else "")
     return None

@@ -3,7 +3,6 @@
 FIRST and SECOND are files of ``<run>/hypotheses`` (a result row names its file) over the same sources.
 """
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ def paired_bootstrap(first: Path, second: Path, samples: int = 1000, tokenize: s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m rdm.compare", description=__doc__.splitlines()[0])
+    parser = cli.Parser(prog="python -m rdm.compare", description=__doc__.splitlines()[0])
     parser.add_argument("first", type=Path)
     parser.add_argument("second", type=Path)
     parser.add_argument("--samples", type=int, default=1000, help="bootstrap samples")

@@ -2,22 +2,49 @@
 
 Every ``_target_`` names a class or function whose annotations already say what it takes; they are the schema. A
 wrong value is reported under the key a user would type, before anything is built.
+
+To build what a configuration names is to run it, and the configuration of a run may be somebody else's. So a
+``_target_`` can only be a class of this package, or one of :data:`OTHERS`.
 """
 
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.utils import get_object
+from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError
 
-from rdm.errors import UserError
+from rdm.errors import UserError, require
 
+Kind = TypeVar("Kind")
+PACKAGE = "rdm"
+OTHERS = {
+    "rdm.training.loggers.wandb_logger",  # a function
+    "pytorch_lightning.Trainer",
+    "pytorch_lightning.callbacks.LearningRateMonitor",
+    "pytorch_lightning.callbacks.ModelCheckpoint",
+    "pytorch_lightning.callbacks.RichProgressBar",
+    "pytorch_lightning.loggers.CSVLogger",
+    "pytorch_lightning.loggers.TensorBoardLogger",
+}
+"""What a configuration may name beside the classes of this package."""
+HOW = {"_target_", "_convert_", "_partial_", "_recursive_"}
+"""Keys that say how to build, and are not handed on."""
+Text = str | int | float | bool
+"""A word on the command line, whatever Hydra takes it for."""
 PLAIN = {int: "a whole number", float: "a number", str: "a word", bool: "true or false", NoneType: "null"}
+
+
+def build(node: Any, where: str, kind: type[Kind]) -> Kind:
+    """The object that ``node`` describes, of right values, checked to be a ``kind``."""
+    check_types(node, where)
+    made = get_class_of(node)
+    require(made is not None and issubclass(made, kind), f"{where}: this is not a {kind.__name__}")
+    return instantiate(node)
 
 
 def check_types(node: Any, path: str = "") -> None:
@@ -30,19 +57,20 @@ def check_types(node: Any, path: str = "") -> None:
     hints = _hints(str(node["_target_"]), f"{path}._target_") if "_target_" in node else None
     for key in map(str, node):
         where = f"{path}.{key}" if path else key
-        if key == "hydra" or key.startswith("_"):
+        if key in HOW:
             continue
+        require(key != "_args_", f"{where}: values are given by name")
         if OmegaConf.is_missing(node, key):
             raise UserError(f"{where}: a value is needed")
         try:
             value = node[key]
         except InterpolationToMissingValueError as error:
             raise UserError(f"{_typed_at(node, key, where)}: a value is needed") from error
+        if hints is not None and key not in hints:
+            raise UserError(f"{where}: {node['_target_']} takes no such value; it takes {', '.join(hints)}")
+        check_types(value, where)  # first what is inside: its class is looked at below
         if hints is not None:
-            if key not in hints:
-                raise UserError(f"{where}: {node['_target_']} takes no such value; it takes {', '.join(hints)}")
             _check_value(value, hints[key], _typed_at(node, key, where))
-        check_types(value, where)
 
 
 class TrainOptions:
@@ -59,7 +87,9 @@ class GenerateOptions(TrainOptions):
     average: int
     device: str
     int8: bool
+    text: Text | None
     sentences: int
+    template: Text | None
     trace: bool
     page: str | None
 
@@ -82,8 +112,7 @@ def check_options(config: DictConfig, options: type[TrainOptions]) -> None:
     """Check the values of ``config`` that ``options`` annotates."""
     for key, hint in get_type_hints(options).items():
         _check_value(config[key], hint, key)
-    if config.seed < 0:
-        raise UserError(f"seed must be 0 or above, got {config.seed}")
+    require(0 <= config.seed < 2**32, f"seed must lie between 0 and {2**32 - 1}, got {config.seed}")
 
 
 def chosen() -> dict[str, str]:
@@ -101,15 +130,26 @@ def _check_value(value: Any, hint: Any, where: str) -> None:
 
 def _hints(target: str, where: str) -> dict[str, Any] | None:
     """Parameter types of a target by name, or None if it takes anything."""
-    try:
-        function = get_object(target)
-    except Exception as error:
-        raise UserError(f"{where}: cannot find {target} ({error})") from error
+    function = find(target, where)
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return None
     known = get_type_hints(function.__init__ if inspect.isclass(function) else function)
     return {name: known.get(name, Any) for name in parameters}
+
+
+def find(target: str, where: str) -> Any:
+    """What a ``_target_`` names. Nothing outside this package is imported or looked at unless it is in ``OTHERS``."""
+    allowed = target in OTHERS
+    if allowed or target.startswith(f"{PACKAGE}."):
+        try:
+            found = get_object(target)
+        except Exception as error:
+            raise UserError(f"{where}: cannot find {target} ({str(error).splitlines()[0]})") from error
+        # Named where it is defined: "rdm.runs.subprocess.run" is not of this package.
+        if allowed or (inspect.isclass(found) and target == f"{found.__module__}.{found.__qualname__}"):
+            return found
+    raise UserError(f"{where}: {target} is not a class of this package, and a configuration can name no other code")
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -141,7 +181,7 @@ def _may_be(node: DictConfig | ListConfig, kind: type) -> bool:
 def get_class_of(node: Any) -> type | None:
     """The class of the object a node describes; None if it is made by a function, or by nothing."""
     target = node.get("_target_") if isinstance(node, DictConfig) else None
-    made = get_object(str(target)) if target else None
+    made = find(str(target), "_target_") if target else None
     return made if inspect.isclass(made) else None
 
 

@@ -1,28 +1,30 @@
 """``python -m rdm.report PATH...``: tables and figures from the results below run or sweep folders."""
 
-import argparse
 from pathlib import Path
 
 from rdm import cli
 from rdm.errors import require
 from rdm.evaluation.report import print_table, write_report
-from rdm.evaluation.results import read
-from rdm.evaluation.tables import metrics_of
+from rdm.evaluation.results import check_writable, read
+from rdm.evaluation.tables import check_rows, metrics_of
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m rdm.report", description=__doc__)
+    parser = cli.Parser(prog="python -m rdm.report", description=__doc__)
     parser.add_argument("paths", nargs="+", help="run folders, sweep folders or results files")
     parser.add_argument("--out", type=Path, help="folder of the report (default: the first path, if it is a folder)")
     parser.add_argument("--metric", help="the metric to print and draw (default: the first of the results)")
     arguments = parser.parse_args()
     rows = read(arguments.paths)
     require(len(rows) > 0, f"no results below {', '.join(arguments.paths)}; run evaluate.py first")
+    check_rows(rows)
     known = metrics_of(rows)
     require(arguments.metric in (None, *known), f"--metric {arguments.metric} is not one of {', '.join(known)}")
-    print_table(rows, arguments.metric)
     first = Path(arguments.paths[0])
-    for file in write_report(rows, arguments.out or (first if first.is_dir() else first.parent), arguments.metric):
+    folder = arguments.out or (first if first.is_dir() else first.parent)
+    check_writable(folder / "report.md")
+    print_table(rows, arguments.metric)
+    for file in write_report(rows, folder, arguments.metric):
         print(f"wrote {file}")
 
 

@@ -13,20 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.utils import instantiate
+import yaml
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import InterpolationKeyError
+from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
 from torch import Tensor
 
-from rdm.config import check_types
+from rdm.config import build
 from rdm.data.module import TextDataModule
 from rdm.data.tokenizer import Tokenizer
+from rdm.decoding.base import Decoding
 from rdm.errors import UserError, require
 from rdm.evaluation.results import fingerprint
 from rdm.models.int8 import in_int8
 from rdm.systems.base import System
 
 TRAINED = ("data", "model", "system", "diffusion", "reweighting", "optimizer")  # config groups that make a model
+SECTIONS = ("name", "seed", "data", "vocab", "system", "optimizer", "decoding", "trainer")
+"""What the configuration of a run has."""
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "tokenizers", "sacrebleu")
 
 
@@ -107,7 +110,13 @@ class Run:
 
     @property
     def config(self) -> DictConfig:
-        config = OmegaConf.load(self.folder / "config.yaml")
+        file = self.folder / "config.yaml"
+        try:
+            config = OmegaConf.load(file)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
+            raise UserError(f"{file} cannot be read ({type(error).__name__}): name a run folder of train.py") from error
+        missing = [key for key in SECTIONS if not isinstance(config, DictConfig) or config.get(key) is None]
+        require(not missing, f"{file} is not the configuration of a run: it has no {', '.join(missing)}")
         assert isinstance(config, DictConfig)
         return config
 
@@ -139,6 +148,7 @@ class Run:
             require(len(numbered) >= average, found)
             return numbered[-average:]
         if self.checkpoint is not None:
+            load_checkpoint(self.checkpoint)  # whoever reads it next may say less clearly what is wrong with it
             return [self.checkpoint]
         last = self.folder / "checkpoints" / "last.ckpt"
         candidates = [*numbered[-1:], *([last] if last.exists() else [])]
@@ -160,7 +170,7 @@ class Run:
         except (RuntimeError, AssertionError, TypeError) as error:
             raise UserError(f"device={device} cannot be used here: {str(error).splitlines()[0]}") from error
 
-    def decoding(self, overlay: DictConfig) -> Any:
+    def decoding(self, overlay: DictConfig) -> Decoding:
         """The strategy in ``overlay``; what it leaves open (null) is as the run was configured."""
         config = self.config
         given = OmegaConf.to_container(overlay, resolve=False)
@@ -171,10 +181,9 @@ class Run:
             OmegaConf.set_struct(config, False)
             config.decoding.update({key: value for key, value in given.items() if value is not None})
         try:
-            check_types(config.decoding, "decoding")
+            return build(config.decoding, "decoding", Decoding)
         except InterpolationKeyError as error:  # a strategy may be what the run's diffusion says it is
             raise UserError(f"decoding={config.decoding.name} is not for a model of system {config.name}") from error
-        return instantiate(config.decoding)
 
 
 @dataclass(frozen=True)
@@ -184,14 +193,13 @@ class Loaded:
     run: Run
     system: System
     step: int  # the training step the weights are from
-    decoding: Any
+    decoding: Decoding
     data: TextDataModule
     int8: bool
 
     def metrics(self, named: DictConfig | None) -> DictConfig:
         """The metrics that were named, or else those of the data."""
         metrics = named or self.run.config.data.metrics
-        check_types(metrics, "metrics")
         require(any(metrics.values()), "metrics: name at least one")
         return metrics
 
@@ -239,15 +247,18 @@ def stamped(*files: Path) -> tuple[tuple[Path, int], ...]:
 @lru_cache(maxsize=1)
 def load_data(folder: Path, files: tuple[tuple[Path, int], ...]) -> TextDataModule:
     """Cached like :func:`load_system`."""
-    data: TextDataModule = instantiate(Run(folder).config.data.module)
+    config = Run(folder).config
+    data = build(config.data.module, "data.module", TextDataModule)
     data.load_tokenizer(folder / "tokenizer.json")
+    made, trained = data.vocab.size, config.vocab.size
+    require(made == trained, f"{folder}: its tokenizer has {made} ids, but the model was made for {trained}")
     return data
 
 
 @lru_cache(maxsize=1)
 def load_system(folder: Path, files: tuple[tuple[Path, int], ...]) -> tuple[System, int]:
     """Cached, so that a sweep over decoding options in one process loads its checkpoint once."""
-    system: System = instantiate(Run(folder).config.system)
+    system = build(Run(folder).config.system, "system", System)
     states = [load_checkpoint(file) for file, _ in files]
     weights = average_weights([state["state_dict"] for state in states])
     try:

@@ -23,12 +23,12 @@ TIMEOUT = 300
 
 
 def script(
-    name: str, *overrides: str, code: int = 0, input: str = "", environment: dict[str, str] | None = None
+    name: str, *overrides: str, code: int = 0, input: str | bytes = "", environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script, as one who has no account anywhere but what ``environment`` adds, and check its exit code."""
+    """Run a script, as one who has no account anywhere (but in ``environment``), and check its exit code."""
     with TemporaryDirectory() as folder:
         files = {stream: str(Path(folder) / stream) for stream in ("stdin", "stdout", "stderr")}
-        Path(files["stdin"]).write_text(input)
+        Path(files["stdin"]).write_bytes(input.encode() if isinstance(input, str) else input)
         server = _server()
         assert server.stdin is not None
         assert server.stdout is not None
@@ -74,9 +74,9 @@ def _serve() -> None:
 
 def _run(command: dict[str, Any]) -> None:
     """Become the script."""
+    os.environ.update(command["environment"])
     for number, (stream, mode) in enumerate((("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY), ("stderr", os.O_WRONLY))):
         os.dup2(os.open(command[stream], mode | os.O_CREAT), number)
-    os.environ.update(command["environment"])
     sys.stdin = open(0)  # noqa: SIM115  # what was read ahead belongs to the server
     name, *arguments = command["arguments"]
     code = 0

@@ -240,51 +240,6 @@ def test_a_resumed_run_ends_where_the_unbroken_one_does(run: Path, tmp_path: Pat
     assert not torch.equal(states[0]["state_dict"][weights], states[0]["current_model_state"][weights])
 
 
-@pytest.mark.parametrize(
-    ("name", "overrides", "message"),
-    [
-        ("train.py", ["reweighting=foo"], "Available options in 'reweighting': constant linear original"),
-        ("train.py", ["decoding.steps=0"], "decoding.steps must be at least 1, got 0"),
-        ("train.py", ["optimizer.lr=abc"], "optimizer.lr: 'abc' is not a number"),
-        ("train.py", ["diffusion.num_steps=1.5"], "diffusion.num_steps: 1.5 is not a whole number"),
-        ("train.py", ["decoding.steps=60"], "decoding.steps=60 is more than the diffusion.num_steps=50"),
-        ("train.py", ["trainer.max_step=5"], "Could not override 'trainer.max_step'"),
-        ("train.py", ["ckpt=nowhere"], "ckpt: there is no nowhere"),
-        ("evaluate.py", [], "ckpt: say which model"),
-        ("evaluate.py", ["ckpt=nowhere"], "ckpt: there is no nowhere"),
-        ("evaluate.py", ["ckpt=rdm"], "rdm is not a run folder"),
-        ("evaluate.py", ["ckpt={run}", "decoding.steps=51"], "decoding.steps=51 is more than"),
-        ("evaluate.py", ["ckpt={run}", "split=dev"], "split: 'dev' is not one of train, valid, test"),
-        ("evaluate.py", ["ckpt={run}", "average=5"], "has 2 numbered checkpoints"),
-        ("evaluate.py", ["ckpt={run}", "average=abc"], "average: 'abc' is not a whole number"),
-        ("evaluate.py", ["ckpt={run}", "limit=0"], "limit must be at least 1"),
-        ("evaluate.py", ["ckpt={run}", "likelihood=0"], "likelihood must be all or at least 1 draw, got 0"),
-        ("evaluate.py", ["ckpt={run}", "device=nothing"], "device=nothing cannot be used here"),
-        ("train.py", ["seed=-1"], "seed must be 0 or above"),
-        ("train.py", ["trainer.precision=bf16-mixed"], "half precision on a CPU"),
-        ("train.py", ["ckpt={run}", "data.corpus.train_size=200"], "was trained with system.denoiser.network.dim=32"),
-        ("train.py", ["ckpt={run}", "data.corpus.seed=5"], "the tokenizer of {run} is not that of this data"),
-        ("train.py", ["data=qqp"], "data.root=data/qqp is where files belong, see data/qqp.card.md"),
-        ("train.py", ["data=text_pairs", "data.target=en"], "error: data.source: a value is needed"),
-        ("train.py", ["data=jsonl_pairs", "data.train=nowhere.jsonl"], "there is no nowhere.jsonl"),
-        ("train.py", ["data.max_tokens=many"], "data.max_tokens: 'many' is not a whole number"),
-        ("train.py", ["data.max_tokens=5"], "more than data.max_tokens=5"),
-        ("generate.py", ["ckpt={run}", "text=''"], "source 1 has 0 tokens"),
-        ("generate.py", ["ckpt={run}", "sentences=0"], "sentences must be at least 1, got 0"),
-        ("generate.py", ["ckpt={run}", "trace=true", "page={run}"], "page: {run} is a folder; name a file in it"),
-        ("generate.py", ["ckpt={run}", "template=."], "template: no blank in '.'; write _ for every token"),
-        ("evaluate.py", ["ckpt={run}", "decoding=beam"], "decoding=beam is not for diffusion over tokens"),
-    ],
-)
-def test_mistakes_end_in_one_line(name: str, overrides: list[str], message: str, run: Path, tmp_path: Path) -> None:
-    """Exit code 2, one line on stderr, no stack trace, no folder left behind by a command that could not start."""
-    where = [f"hydra.run.dir={tmp_path / 'run'}"] if name == "train.py" else []
-    done = script(name, *(text.format(run=run) for text in overrides), *where, code=2)
-    assert message.format(run=run) in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-    assert not (tmp_path / "run" / "checkpoints").exists()
-
-
 def test_own_files(tmp_path: Path) -> None:
     """Aligned text from a folder, packed or not, is trained on and evaluated like the generated text."""
     for split, count, seed in (("train", 200, 1), ("valid", 8, 2), ("test", 8, 3)):

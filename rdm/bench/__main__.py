@@ -1,6 +1,5 @@
 """``python -m rdm.bench [--quick]``: tables, ``bench.json`` and a picture of how things grow."""
 
-import argparse
 import json
 from pathlib import Path
 
@@ -8,9 +7,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from rdm import cli
 from rdm.bench.cases import FULL, QUICK, SECTIONS, Size
 from rdm.bench.figure import draw
 from rdm.bench.measure import Measurement, gemm_rate
+from rdm.evaluation.results import check_writable
 
 NOISY = 0.2
 
@@ -50,11 +51,12 @@ def show(results: list[Measurement]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m rdm.bench", description=__doc__)
+    parser = cli.Parser(prog="python -m rdm.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small models, few repetitions: under a minute")
     parser.add_argument("--only", choices=[section.__name__ for section in SECTIONS], help="one section")
     parser.add_argument("--out", type=Path, default=Path("outputs/bench"), help="folder for bench.json and the picture")
     arguments = parser.parse_args()
+    check_writable(arguments.out / "bench.json")
     size = QUICK if arguments.quick else FULL
     before = gemm_rate()
     results = run(size, arguments.only)
@@ -73,4 +75,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)

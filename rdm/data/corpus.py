@@ -121,8 +121,8 @@ class JsonLines(Files):
     def _row(self, line: str, where: str) -> tuple[str, str]:
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{where} is not JSON: {error.msg}") from error
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise UserError(f"{where} is not JSON: {error}") from error
         source, target = ((row.get(key) if isinstance(row, dict) else None) for key in self.keys)
         if not isinstance(source, str) or not isinstance(target, str):
             raise UserError(f"{where} needs the keys {self.keys[0]!r} and {self.keys[1]!r}, each with a text")

@@ -192,6 +192,11 @@ class TextDataModule(pl.LightningDataModule, ABC):
         """``[V]``: how often each id occurs in the training targets."""
         return torch.from_numpy(np.bincount(self.train_examples.target_ids(), minlength=self.vocab.size))
 
+    def check(self) -> None:
+        """Raise a :class:`UserError` now for what would otherwise end a run that has begun."""
+        self.train_dataloader()
+        self.val_dataloader()
+
     def train_dataloader(self) -> StepLoader:
         rank, ranks = self._place()
         batches = LengthBatches(

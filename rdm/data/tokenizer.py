@@ -51,7 +51,11 @@ class Tokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of every text, without special symbols; all cores share the work."""
-        return [encoding.ids for encoding in self.backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+        try:
+            encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        except TypeError as error:  # all that the library says of it
+            raise UserError("a text has half a character (a surrogate alone): it was not UTF-8") from error
+        return [encoding.ids for encoding in encodings]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """The texts of rows of ids; special symbols leave no trace."""

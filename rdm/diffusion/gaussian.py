@@ -48,6 +48,8 @@ class GaussianProcess(nn.Module):
         At ``s = 0`` it is ``z_0`` itself.
         """
         alpha_t, alpha_s = float(self.alpha[t]), float(self.alpha[s])
+        if alpha_t == 1:  # no noise yet: z_t is z_0
+            return z0, 0.0
         variance = eta**2 * (1 - alpha_s) / (1 - alpha_t) * (1 - alpha_t / alpha_s)
         of_eps = max(1 - alpha_s - variance, 0.0) ** 0.5
         eps = (z_t - alpha_t**0.5 * z0) / (1 - alpha_t) ** 0.5

@@ -61,22 +61,39 @@ def read_hypotheses(file: Path) -> list[Row]:
     """The lines of :func:`write_hypotheses`."""
     require(file.is_file(), f"there is no {file}")
     lines = read_lines(file, "a line with source, references and hypothesis")
-    fits = all({"source", "references", "hypothesis"} <= line.keys() for line in lines)
-    require(fits and len(lines) > 0, f"{file} does not hold hypotheses; name a file of <run>/hypotheses")
+    require(all(map(_is_hypothesis, lines)), f"{file} does not hold hypotheses; name a file of <run>/hypotheses")
+    counts = {len(line["references"]) for line in lines}
+    require(len(counts) == 1, f"{file}: every line needs as many references, got {sorted(counts) or 'none'}")
     return lines
+
+
+def _is_hypothesis(line: Row) -> bool:
+    source, references, hypothesis = (line.get(name) for name in ("source", "references", "hypothesis"))
+    if not isinstance(references, list) or not references:
+        return False
+    return all(isinstance(text, str) for text in (source, hypothesis, *references))
+
+
+def check_writable(file: Path) -> None:
+    """Refuse a file that could not be written, before there is anything to write."""
+    there = next(parent for parent in file.absolute().parents if parent.exists())
+    usable = there.is_dir() and os.access(there, os.W_OK) and not file.is_dir()
+    require(usable, f"{file} cannot be written: {there} is not a folder to write to; name another place")
 
 
 def read_lines(file: Path, what: str) -> list[Row]:
     """One JSON object a line."""
     rows: list[Row] = []
-    with file.open(encoding="utf-8") as stream:
+    with file.open("rb") as stream:
         fcntl.flock(stream, fcntl.LOCK_SH)  # another job may be writing
         text = stream.read()
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(text.split(b"\n"), 1):
         if not line:
             continue
         try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError as error:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:  # neither JSON nor UTF-8 is a ValueError
             raise UserError(f"{file}, line {number} is not {what}") from error
+        require(isinstance(row, dict), f"{file}, line {number} is not {what}")
+        rows.append(row)
     return rows

@@ -5,6 +5,7 @@ from math import nan
 from statistics import mean, stdev
 from typing import Any
 
+from rdm.errors import require
 from rdm.evaluation.published import published_value
 from rdm.evaluation.results import Row
 
@@ -15,6 +16,19 @@ SETTINGS = (
     "data", "run", "checkpoint_step", "average", "transition", "schedule", "proposal", "lengths", "length_candidates",
     "candidates", "selection", "pruning", "length_penalty", "int8", "text", "split", "sentences", "signature",
 )  # fmt: skip
+
+
+NEEDED = ("system", "strategy", "metrics", "recipe", "run", "train_seed", "seed", "sentences_per_second")
+
+
+def check_rows(rows: Iterable[Row]) -> None:
+    """Refuse rows that were not written by evaluate.py."""
+    for number, row in enumerate(rows, 1):
+        missing = [name for name in NEEDED if name not in row]
+        require(not missing, f"result row {number} is not one of evaluate.py: it has no {', '.join(missing)}")
+        metrics = row["metrics"]
+        fits = isinstance(metrics, dict) and all(isinstance(metric, dict) for metric in metrics.values())
+        require(fits, f"result row {number}: metrics must be names with a value and a signature each")
 
 
 def metrics_of(rows: Iterable[Row], first: str | None = None) -> list[str]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rdm.errors import require
-from rdm.models.layers import Block, Dropout, TimeEmbedding, initialise
+from rdm.models.layers import Block, Dropout, TimeEmbedding, check_sizes, initialise
 from rdm.vocab import Vocab
 
 
@@ -56,6 +56,7 @@ class DiffuSeqDenoiser(nn.Module):
         init_std: float = 0.02,
     ) -> None:
         super().__init__()
+        check_sizes(embedding=embedding, dim=dim, hidden=hidden, heads=heads, layers=layers, max_length=max_length)
         require(dim % heads == 0, f"model.dim ({dim}) must be a multiple of model.heads ({heads})")
         self.vocab = vocab
         self.width = max_length + 2  # <bos> and <eos>

@@ -12,7 +12,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from rdm.errors import require
-from rdm.models.layers import Block, Embedding, Extend, KeyValue, Restricted, initialise, only_these
+from rdm.models.layers import Block, Embedding, Extend, KeyValue, Restricted, check_sizes, initialise, only_these
 from rdm.vocab import Vocab
 
 
@@ -62,6 +62,8 @@ class EncoderDecoder(Restricted):
         init_std: float = 0.02,
     ) -> None:
         super().__init__(vocab)
+        layers = {"encoder_layers": encoder_layers, "decoder_layers": decoder_layers}
+        check_sizes(dim=dim, hidden=hidden, heads=heads, max_length=max_length, **layers)
         require(dim % heads == 0, f"model.dim ({dim}) must be a multiple of model.heads ({heads})")
         self.dim = dim
         self.max_length = max_length

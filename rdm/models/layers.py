@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rdm.errors import require
 from rdm.vocab import Vocab
 
 # Added to the logit of an id that must not be predicted. Its probability is exactly 0, yet nothing becomes infinite,
@@ -24,6 +25,12 @@ Extend = Callable[[KeyValue], KeyValue]
 def only_these(key_value: KeyValue) -> KeyValue:
     """Self-attention that sees its input and nothing before it."""
     return key_value
+
+
+def check_sizes(**sizes: int) -> None:
+    """Refuse sizes of a model that are not at least 1."""
+    for name, size in sizes.items():
+        require(size >= 1, f"model.{name} must be at least 1, got {size}")
 
 
 class Attention(nn.Module):

@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from rdm.errors import require
-from rdm.models.layers import KeyValue, Restricted, initialise
+from rdm.models.layers import KeyValue, Restricted, check_sizes, initialise
 from rdm.vocab import Vocab
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -119,6 +119,7 @@ class Llama(Restricted):
         checkpoint_gradients: bool = False,
     ) -> None:
         super().__init__(vocab)
+        check_sizes(dim=dim, hidden=hidden, heads=heads, layers=layers, max_length=max_length)
         require(dim % (2 * heads) == 0, f"model.dim ({dim}) must be a multiple of twice model.heads ({heads})")
         self.dim, self.heads, self.max_length, self.init_std = dim, heads, max_length, init_std
         self.checkpoint_gradients = checkpoint_gradients

@@ -31,9 +31,7 @@ class TrainingModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         counts = {name: self._over_ranks(count) for name, count in batch.counts.items()}
-        micro_batch = batch_idx % self.trainer.accumulate_grad_batches
-        seed = noise_seed(self.seed, self.global_step, micro_batch, self.global_rank)
-        terms = self.system.loss(batch, torch.Generator(self.device).manual_seed(seed))
+        terms = self.system.loss(batch, torch.Generator(self.device).manual_seed(self.noise_seed(batch_idx)))
         # Lightning divides by the number of micro-batches, and DDP takes the mean over ranks: undo both.
         parts = self.trainer.accumulate_grad_batches * self.trainer.world_size
         means = {term.name: term.total / counts[term.unit] * parts for term in terms}
@@ -42,6 +40,11 @@ class TrainingModule(pl.LightningModule):
         self.log_dict({f"train/{name}": mean.detach() for name, mean in means.items()}, sync_dist=True, batch_size=1)
         self.log("train/target_tokens", counts["tokens"].float(), batch_size=1)
         return loss
+
+    def noise_seed(self, batch_idx: int) -> int:
+        """The seed of the noise of the micro-batch that comes now."""
+        micro_batch = batch_idx % self.trainer.accumulate_grad_batches
+        return noise_seed(self.seed, self.global_step, micro_batch, self.global_rank)
 
     def _over_ranks(self, count: Tensor) -> Tensor:
         return torch.as_tensor(self.all_gather(count)).sum() if self.trainer.world_size > 1 else count

@@ -62,6 +62,8 @@ class Optimization:
         eps: float = 1e-8,
     ) -> None:
         require(lr > 0, f"optimizer.lr must be above 0, got {lr}")
+        fits = len(betas) == 2 and all(0 <= beta < 1 for beta in betas)
+        require(fits, f"optimizer.betas must be two numbers in [0, 1), got {list(betas)}")
         self.schedule, self.lr, self.betas, self.weight_decay, self.eps = (
             schedule,
             lr,

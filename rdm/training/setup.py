@@ -20,6 +20,9 @@ def check_trainer(trainer: DictConfig) -> None:
         not (trainer.accelerator == "cpu" and precision != "32-true"),
         "trainer.precision: half precision on a CPU is up to a hundred times slower; use 32-true",
     )
+    steps, interval = trainer.max_steps, trainer.val_check_interval
+    require(steps >= -1, f"trainer.max_steps must be a number of steps, or -1 for no end, got {steps}")
+    require(interval > 0, f"trainer.val_check_interval must be above 0, got {interval}")
     # Other strategies run the command again for every rank, which would start the sweep anew.
     swept = HydraConfig.get().mode is RunMode.MULTIRUN and trainer.devices != 1
     require(not swept or strategy == "ddp_fork", "with -m and several devices use trainer.strategy=ddp_fork")

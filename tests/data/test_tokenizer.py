@@ -61,6 +61,35 @@ def test_same_specials(name: str, tmp_path: Path) -> None:
         assert tokenizer.encode(["", "  "])[0] == []
 
 
+FUZZED = {name: trainer([*TEXTS, f"{SPELLED} äß @@ ' 中文"]) for name, trainer in TRAINERS.items()}
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+@given(
+    texts=st.lists(
+        st.text(max_size=40) | st.sampled_from([SPELLED, "one @@", "\0", "\u202e", "👩\u200d👧"]), max_size=4
+    )
+)
+@settings(deadline=None, derandomize=True, max_examples=60)
+def test_any_text_becomes_ids_of_the_vocabulary(name: str, texts: list[str]) -> None:
+    """Never a special symbol but ``<unk>``; alone or beside others; and what was decoded can be encoded again."""
+    tokenizer = FUZZED[name]
+    rows = tokenizer.encode(texts)
+    assert rows == [tokenizer.encode([text])[0] for text in texts]
+    used = {index for row in rows for index in row}
+    assert all(0 <= index < tokenizer.vocab.size for index in used)
+    assert not used & set(tokenizer.vocab.specials[:4])
+    again = tokenizer.decode(rows)
+    assert len(again) == len(texts)
+    tokenizer.encode(again)
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_half_a_character(name: str) -> None:
+    with pytest.raises(UserError, match="half a character"):
+        FUZZED[name].encode(["a \ud800"])
+
+
 @pytest.mark.parametrize("name", TRAINERS)
 def test_training_is_deterministic(name: str) -> None:
     """Also where many merges are equally frequent."""

@@ -2,19 +2,24 @@
 
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rdm.compare import paired_bootstrap
 from rdm.errors import UserError
 from rdm.evaluation.decode import Outputs
-from rdm.evaluation.results import append, find, fingerprint, read, read_hypotheses, write_hypotheses
+from rdm.evaluation.results import Row, append, find, fingerprint, read, read_hypotheses, write_hypotheses
+
+ODD = "x\n\r\u2028\0\x85👩\u200d👧\u202e\ufeff" * 500
 
 
 def write_many(arguments: tuple[str, int]) -> None:
     file, writer = arguments
     for number in range(50):
-        append(Path(file), {"writer": writer, "number": number, "text": "x" * 5000})
+        append(Path(file), {"writer": writer, "number": number, "text": ODD})
 
 
 def test_parallel_writers_leave_whole_rows(tmp_path: Path) -> None:
@@ -23,6 +28,37 @@ def test_parallel_writers_leave_whole_rows(tmp_path: Path) -> None:
         list(pool.map(write_many, [(str(file), writer) for writer in range(4)]))
     rows = read([file])
     assert sorted((r["writer"], r["number"]) for r in rows) == [(w, n) for w in range(4) for n in range(50)]
+    assert all(row["text"] == ODD for row in rows)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(rows=st.lists(st.dictionaries(st.text(), values, max_size=4), max_size=4))
+@settings(deadline=None, derandomize=True)
+def test_rows_come_back_as_they_were(rows: list[Row]) -> None:
+    """Whatever they hold, in the order they were written; a fingerprint stands for the values alone."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "deeper" / "results.jsonl"
+        file.parent.mkdir()
+        file.touch()
+        for row in rows:
+            append(file, row)
+        assert read([file]) == read([folder]) == rows
+    assert [fingerprint(row) for row in rows] == [fingerprint(dict(reversed(row.items()))) for row in rows]
+
+
+@given(texts=st.lists(st.tuples(st.text(), st.text(), st.text()), min_size=1, max_size=4))
+@settings(deadline=None, derandomize=True, max_examples=50)
+def test_any_text_can_be_a_hypothesis(texts: list[tuple[str, str, str]]) -> None:
+    sources, references, outputs = (list(column) for column in zip(*texts, strict=True))
+    with TemporaryDirectory() as folder:
+        lines = read_hypotheses(save(Path(folder) / "x.jsonl", sources, references, outputs))
+    assert [(line["source"], line["references"][0], line["hypothesis"]) for line in lines] == texts
 
 
 def test_missing_and_broken_files(tmp_path: Path) -> None:

@@ -1,0 +1,174 @@
+"""Does a long session leak? ``make soak`` trains, validates, decodes and evaluates for 30 minutes in one process.
+
+Half of the time goes to one long training run that validates, samples and saves all the while, where a leak inside a
+run would show; the other half to short runs of several systems, each trained, evaluated and decoded by the real scripts
+and then thrown away, where what a run leaves behind would show. Memory and open files are read all the while. Exit code
+1 if memory grows by 2% or more, or if files are left open.
+"""
+
+import argparse
+import ctypes
+import gc
+import io
+import os
+import runpy
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).parent.parent
+ALLOWED_GROWTH = 0.02
+WARM_UP = 0.25  # of each part: caches fill up, the allocator finds its size
+WINDOW = 0.25  # of what follows: the first and the last are compared
+
+SMALL = [
+    "data.corpus.train_size=1000",
+    "data.corpus.valid_size=20",
+    "data.corpus.test_size=20",
+    "data.max_tokens=1024",
+    "callbacks.progress=null",
+    "callbacks.sampling.sentences=10",
+    "trainer.val_check_interval=10",
+]
+SYSTEMS = [
+    ["diffusion=rdm_absorbing"],
+    ["diffusion=multinomial"],
+    ["system=ar"],
+    ["system=diffuseq", "decoding.steps=5"],
+    ["system=lm", "decoding.steps=5"],
+]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The state of this process at one moment."""
+
+    memory: int  # resident bytes
+    files: int  # open descriptors
+
+    @classmethod
+    def now(cls) -> "Reading":
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return cls(pages * os.sysconf("SC_PAGE_SIZE"), len(os.listdir("/proc/self/fd")))
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The typical reading of a part soon after its warm-up, and at its end."""
+
+    early: Reading
+    late: Reading
+
+    @classmethod
+    def of(cls, readings: list[Reading]) -> "Growth":
+        warm = readings[int(WARM_UP * len(readings)) :]
+        count = max(int(WINDOW * len(warm)), 1)
+        return cls(typical(warm[:count]), typical(warm[-count:]))
+
+    @property
+    def memory(self) -> float:
+        return self.late.memory / self.early.memory - 1
+
+    @property
+    def leaks(self) -> bool:
+        return self.memory >= ALLOWED_GROWTH or self.late.files > self.early.files
+
+
+def typical(readings: list[Reading]) -> Reading:
+    """Medians, because a checkpoint that is being written takes a moment's memory and an open file."""
+    return Reading(int(median(r.memory for r in readings)), int(median(r.files for r in readings)))
+
+
+def settle() -> None:
+    """Give back what is free already: objects in cycles, and memory that the C library keeps for the next request."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+
+
+@contextmanager
+def watched() -> Iterator[list[Reading]]:
+    """Readings, one a second, for as long as the block runs."""
+    readings, done = [Reading.now()], threading.Event()
+
+    def read() -> None:
+        while not done.wait(1):
+            readings.append(Reading.now())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield readings
+    finally:
+        done.set()
+        reader.join()
+
+
+def script(name: str, *overrides: str) -> None:
+    """Run a script as if it had been called with ``overrides``, but in this process; it is heard only if it fails."""
+    sys.argv = [name, *overrides]
+    said = io.StringIO()
+    try:
+        with redirect_stdout(said), redirect_stderr(said):
+            runpy.run_path(str(ROOT / name), run_name="__main__")
+    except BaseException:
+        sys.stderr.write(said.getvalue())
+        raise
+
+
+def one_long_run(folder: Path, seconds: float) -> tuple[str, list[Reading]]:
+    """Train for so long."""
+    limit = time.strftime("00:%H:%M:%S", time.gmtime(seconds))
+    with watched() as readings:
+        script("train.py", *SMALL, f"hydra.run.dir={folder}", "trainer.max_steps=-1", f"+trainer.max_time='{limit}'")
+    validations = len(list((folder / "samples").iterdir()))
+    return f"one run, {validations} validations", readings
+
+
+def many_short_runs(folder: Path, seconds: float) -> tuple[str, list[Reading]]:
+    """Train, evaluate and decode each system in turn, again and again; a reading after each round."""
+    end, readings = time.monotonic() + seconds, []
+    while time.monotonic() < end:
+        for overrides in SYSTEMS:
+            script("train.py", *SMALL, *overrides, "trainer.max_steps=20", f"hydra.run.dir={folder}")
+            script("evaluate.py", f"ckpt={folder}", "limit=10")
+            script("generate.py", f"ckpt={folder}", "trace=true")
+            shutil.rmtree(folder)
+        settle()
+        readings.append(Reading.now())
+    return f"{len(readings) * len(SYSTEMS)} short runs", readings
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=30.0)
+    seconds = 60 * parser.parse_args().minutes / 2
+    sys.path.insert(0, str(ROOT))
+    table = Table(title="Medians soon after the warm-up, and at the end")
+    for column in ("part", "readings", "MiB", "at the end", "growth", "files", "at the end"):
+        table.add_column(column, justify="left" if column == "part" else "right")
+    leaks = False
+    with TemporaryDirectory() as place:
+        for part in (one_long_run, many_short_runs):
+            name, readings = part(Path(place) / part.__name__, seconds)
+            growth = Growth.of(readings)
+            leaks |= growth.leaks
+            memory = [f"{reading.memory / 2**20:.1f}" for reading in (growth.early, growth.late)]
+            files = [str(reading.files) for reading in (growth.early, growth.late)]
+            table.add_row(name, str(len(readings)), *memory, f"{growth.memory:+.2%}", *files)
+    Console(width=100).print(table)
+    print("leaks" if leaks else f"no leak: memory grew by less than {ALLOWED_GROWTH:.0%}, no file was left open")
+    return int(leaks)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""What holds for every router in any state: drawn states, every noise, scores that may be infinite or not a number."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rdm.decoding.routing import Action, State
+from tests.decoding.helpers import MASK, NOISES, ROUTERS, TOP_K, TRANSITIONS, VOCAB, make_process, make_state, seeded
+
+WORDS = st.integers(2, VOCAB.size - 1)
+SCORES = st.floats(-50, 0) | st.sampled_from([float("-inf"), float("nan"), -0.0])
+
+
+@st.composite
+def states(draw: st.DrawFn) -> State:
+    """Up to three rows of up to six tokens, somewhere on the way from four steps to none."""
+    rows, length = draw(st.integers(1, 3)), draw(st.integers(1, 6))
+    noise = draw(st.sampled_from(sorted(NOISES)))
+    process = make_process(noise)
+
+    def table(elements: st.SearchStrategy) -> list:
+        return [[draw(elements) for _ in range(length)] for _ in range(rows)]
+
+    free = torch.tensor(table(st.booleans()))
+    denoised = torch.tensor(table(st.booleans())) & free
+    words = torch.tensor(table(WORDS))
+    noised = process.noise.sample(words, seeded(draw(st.integers(0, 99))))
+    t = draw(st.integers(1, 4))
+    return make_state(
+        torch.where(denoised | ~free, words, noised),
+        process.noise,
+        free=free,
+        denoised=denoised,
+        proposal=torch.where(free, torch.tensor(table(WORDS)), words),
+        scores=table(SCORES),
+        stored=table(SCORES),
+        count=torch.tensor([draw(st.integers(0, int(count))) for count in free.sum(1)]),
+        t=t,
+        s=draw(st.integers(0, t - 1)),
+        noise_rate=draw(st.floats(0, 1)),
+        generator=seeded(draw(st.integers(0, 99))),
+        logits=torch.randn(int(free.sum()), VOCAB.size, generator=seeded()).index_fill(1, torch.tensor([0, 1]), -3e4),
+    )
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+@given(state=states())
+@settings(deadline=None, derandomize=True, max_examples=60)
+def test_the_outcome_is_that_of_the_formula(name: str, state: State) -> None:
+    """``x_s = b (v1 x_t + (1 - v1) u1) + (1 - b) (v2 x0_hat + (1 - v2) u2)`` and ``b <- where(b, v1, v2)``."""
+    before = state.tokens.clone()
+    outcome = ROUTERS[name]().step(state)
+    keep, noise, propose = (outcome.action == action for action in Action)
+    assert torch.equal(state.tokens, before), "a router changes nothing in place"
+    assert torch.equal(outcome.tokens[~state.free], before[~state.free])
+    assert not (outcome.denoised & ~state.free).any()
+    assert torch.equal(outcome.tokens[keep], before[keep])
+    assert torch.equal(outcome.tokens[propose], state.proposal[propose])
+    assert (state.process.noise.prob(outcome.tokens[noise]) > 0).all()
+    assert torch.equal(outcome.denoised, (state.denoised & ~noise) | propose)
+    assert not (propose & state.denoised).any()
+    assert torch.equal(outcome.stored[propose], state.scores[propose]) or state.scores[propose].isnan().any()
+    assert torch.equal(outcome.stored[~propose].nan_to_num(), state.stored[~propose].nan_to_num())
+
+
+@pytest.mark.parametrize("name", TOP_K)
+@given(state=states(), scale=st.sampled_from([0.0, 5.0]))
+@settings(deadline=None, derandomize=True, max_examples=60)
+def test_as_many_are_denoised_as_asked_for(name: str, state: State, scale: float) -> None:
+    """Exactly ``k``; more where tokens may stay that are outside the top-k; the whole text if ``k`` is all of it."""
+    outcome = ROUTERS[name](gumbel_scale=scale).step(state)
+    counts, already = outcome.denoised.sum(1), state.denoised.sum(1)
+    if name in ("uncond", "mask_predict"):
+        assert torch.equal(counts, state.count)
+    elif name == "commit":
+        assert torch.equal(counts, torch.maximum(state.count, already))
+        assert not (state.denoised & ~outcome.denoised).any()
+    else:
+        assert (counts >= state.count).all()
+    state.count = state.free.sum(1)
+    assert torch.equal(ROUTERS[name]().step(state).denoised, state.free)
+
+
+@pytest.mark.parametrize("name", TRANSITIONS)
+@given(state=states())
+@settings(deadline=None, derandomize=True, max_examples=40)
+def test_nothing_is_noise_at_the_end(name: str, state: State) -> None:
+    """From any step straight to 0: every free token is denoised, and none is a mask."""
+    state.s, state.count = 0, state.free.sum(1)
+    outcome = TRANSITIONS[name]().step(state)
+    assert torch.equal(outcome.denoised, state.free)
+    assert not (outcome.tokens[state.free] == MASK).any()

@@ -1,0 +1,278 @@
+"""Wrong uses of the scripts: one line that says what would be right, exit code 2, and nothing half-made left behind."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.bad_input import LONG, make
+from tests.scripts import ROOT, script
+from tests.test_end_to_end import SMALL
+
+PAIRS = ["data=text_pairs", "data.source=de", "data.target=en"]
+LIKE_THE_RUN = [override for override in SMALL if override.startswith(("data.", "model."))]
+
+TRAIN: list[tuple[list[str], str]] = [
+    # Names.
+    (["reweighting=foo"], "Available options in 'reweighting': constant linear original"),
+    (["model=foo"], "Available options in 'model': base"),
+    (["experiment=toy/foo"], "Could not find 'experiment/toy/foo'"),
+    (["trainer.max_step=5"], "Could not override 'trainer.max_step'"),
+    (["nothing=5"], "Could not override 'nothing'"),
+    (["nothing"], "Error parsing override 'nothing' missing EQUAL"),
+    (["--config-name=nowhere"], "Cannot find primary config 'nowhere'"),
+    (["+decoding.transition.scale=2"], "takes no such value; it takes gumbel_scale"),
+    (["model._target_=rdm.models.Missing"], "model._target_: cannot find rdm.models.Missing"),
+    (["model._target_=os.system"], "os.system is not a class of this package"),
+    # Types.
+    (["optimizer.lr=abc"], "optimizer.lr: 'abc' is not a number"),
+    (["optimizer.lr="], "optimizer.lr: '' is not a number"),
+    (["diffusion.num_steps=1.5"], "diffusion.num_steps: 1.5 is not a whole number"),
+    (["data.max_tokens=many"], "data.max_tokens: 'many' is not a whole number"),
+    (["model.pre_norm=maybe"], "model.pre_norm: 'maybe' is not true or false"),
+    (["seed=abc"], "seed: 'abc' is not a whole number"),
+    (["debug=maybe"], "debug: 'maybe' is not true or false"),
+    (["decoding.transition=rdm"], "decoding.transition: 'rdm' is not a Transition"),
+    # Values.
+    (["seed=-1"], "seed must lie between 0 and 4294967295, got -1"),
+    (["seed=99999999999999999999"], "seed must lie between 0 and 4294967295"),
+    (["decoding.steps=0"], "decoding.steps must be at least 1, got 0"),
+    (["decoding.steps=60"], "decoding.steps=60 is more than the diffusion.num_steps=50"),
+    (["decoding.temperature=-1"], "decoding.temperature must be 0 (argmax) or above"),
+    (["decoding.top_p=0"], "decoding.top_p must lie in (0, 1], got 0"),
+    (["decoding.length_candidates=1000"], "but there are only 63 lengths"),
+    (["decoding=beam"], "decoding=beam is not for diffusion over tokens; try decoding=rdm"),
+    (["diffusion.num_steps=0"], "diffusion.num_steps must be at least 1, got 0"),
+    (["model.dim=0"], "model.dim must be at least 1, got 0"),
+    (["model.decoder_layers=-1"], "model.decoder_layers must be at least 1, got -1"),
+    (["model.heads=3"], "model.dim (32) must be a multiple of model.heads (3)"),
+    (["model.dropout=2"], "dropout probability has to be between 0 and 1, but got 2"),
+    (["model=llama_tiny"], "model: Llama is not a"),
+    (["optimizer.lr=nan"], "optimizer.lr must be above 0, got nan"),
+    (["optimizer.betas=[0.9]"], "optimizer.betas must be two numbers in [0, 1), got [0.9]"),
+    (["optimizer.betas=[2,3]"], "optimizer.betas must be two numbers in [0, 1), got [2, 3]"),
+    (["optimizer.schedule.warmup_steps=-1"], "optimizer.schedule.warmup_steps must be 0 or above"),
+    (["callbacks.ema.decay=1"], "the decay of the moving average must lie in [0, 1), got 1"),
+    (["callbacks.guard.skip=-1"], "callbacks.guard.skip must be 0 or above, got -1"),
+    (["callbacks.sampling.sentences=0"], "callbacks.sampling.sentences must be at least 1"),
+    (["trainer.precision=bf16-mixed"], "half precision on a CPU"),
+    (["trainer.precision=8"], "trainer.precision: 8 is not one of"),
+    (["trainer.devices=0"], "`Trainer(devices=0)` value is not a valid input using cpu accelerator"),
+    (["trainer.accelerator=foo"], "invalid accelerator name: `accelerator='foo'`. Available names are"),
+    (["trainer.max_steps=-5"], "trainer.max_steps must be a number of steps, or -1 for no end, got -5"),
+    (["trainer.val_check_interval=0"], "trainer.val_check_interval must be above 0, got 0"),
+    (["data.num_workers=-1"], "data.num_workers must be 0 or above, got -1"),
+    (["data.max_tokens=5"], "more than data.max_tokens=5"),
+    (["data.max_tokens=0"], "data.max_tokens must be at least 1, got 0"),
+    (["data.max_tokens=null"], "give data.max_tokens or data.max_sentences"),
+    (["data.corpus.train_size=0"], "every split needs an example"),
+    # Places.
+    (["ckpt=nowhere"], "ckpt: there is no nowhere"),
+    (["ckpt={world}/folder"], "is not a run folder (it has no config.yaml)"),
+    (["ckpt={world}/config_not_yaml"], "config.yaml cannot be read (ParserError): name a run folder"),
+    (["ckpt={world}/cut_checkpoint"], "is not a readable checkpoint"),
+    (["ckpt={world}/run", "model.dim=64"], "was trained with system.denoiser.network.dim=32, but here it is 64"),
+    (["ckpt={world}/run", "data.corpus.seed=5"], "the tokenizer of {world}/run is not that of this data"),
+    (["data.cache={world}/file"], "name another folder with data.cache=..."),
+    (["hydra.run.dir={world}/file/run"], "{world}/file/run cannot be read or written: Not a directory"),
+    # Text.
+    (["data=qqp"], "data.root=data/qqp is where files belong, see data/qqp.card.md"),
+    (["data=text_pairs", "data.target=en"], "data.source: a value is needed"),
+    ([*PAIRS, "data.root={world}/nowhere"], "there is no {world}/nowhere/train.de (nor train.de.gz)"),
+    ([*PAIRS, "data.root={world}/uneven"], "has 3 lines, but {world}/uneven/train.en has 2: line must match line"),
+    ([*PAIRS, "data.root={world}/latin"], "{world}/latin/train.de, line 2 is not UTF-8"),
+    ([*PAIRS, "data.root={world}/binary"], "{world}/binary/train.de, line 2 is not UTF-8"),
+    ([*PAIRS, "data.root={world}/empty"], "{world}/empty/train.de is empty"),
+    ([*PAIRS, "data.root={world}/blank"], "no pair of the train split has 1 to 63 tokens on either side"),
+    ([*PAIRS, "data.root={world}/long"], "no pair of the train split has 1 to 63 tokens on either side"),
+    ([*PAIRS, "data.root={world}/cut_gz"], "{world}/cut_gz/train.de.gz cannot be read"),
+    ([*PAIRS, "data.root={world}/uneven", "data.tokenizer.size=10"], "needs at least 261 ids, got 10"),
+    (["data=jsonl_pairs", "data.train=nowhere.jsonl"], "there is no nowhere.jsonl"),
+    (["data=jsonl_pairs", "data.root={world}/json_cut"], "train.jsonl, line 2 is not JSON"),
+    (["data=jsonl_pairs", "data.root={world}/json_key"], "line 1 needs the keys 'src' and 'trg', each with a text"),
+    (["data=jsonl_pairs", "data.root={world}/json_list"], "line 1 needs the keys 'src' and 'trg', each with a text"),
+    (["data=jsonl_pairs", "data.root={world}/json_number"], "line 1 needs the keys 'src' and 'trg', each with a text"),
+    (["data=jsonl_pairs", "data.root={world}/json_surrogate"], "line 1 has half a character"),
+    (["data=jsonl_pairs", "data.root={world}/json_deep"], "line 1 is not JSON"),
+    (["data=plain_text", "data.first_line='['"], "data.first_line: '[' is not a regular expression"),
+]
+
+RUN = "ckpt={world}/run"
+EVALUATE: list[tuple[list[str], str]] = [
+    ([], "ckpt: say which model"),
+    (["ckpt=nowhere"], "ckpt: there is no nowhere"),
+    (["ckpt=[1]"], "ckpt: [1] is not a word or null"),
+    (["ckpt=rdm"], "rdm is not a run folder"),
+    (["ckpt={world}/no_checkpoint"], "no_checkpoint has no checkpoint yet"),
+    (["ckpt={world}/cut_checkpoint"], "is not a readable checkpoint"),
+    (["ckpt={world}/empty_checkpoint"], "is not a readable checkpoint"),
+    (["ckpt={world}/text_checkpoint"], "is not a readable checkpoint"),
+    (["ckpt={world}/run/config.yaml"], "is not a run folder (it has no config.yaml)"),
+    (["ckpt={world}/no_tokenizer"], "no tokenizer at {world}/no_tokenizer/tokenizer.json"),
+    (["ckpt={world}/cut_tokenizer"], "tokenizer.json is not a tokenizer"),
+    (["ckpt={world}/ids_out_of_range"], "ids, but the model was made for"),
+    (["ckpt={world}/config_not_yaml"], "config.yaml cannot be read (ParserError): name a run folder of train.py"),
+    (["ckpt={world}/config_empty"], "config.yaml is not the configuration of a run: it has no name"),
+    (["ckpt={world}/config_list"], "config.yaml is not the configuration of a run: it has no name"),
+    (["ckpt={world}/config_latin"], "config.yaml cannot be read (UnicodeDecodeError)"),
+    (["ckpt={world}/config_of_something_else"], "is not the configuration of a run: it has no vocab, system"),
+    (["ckpt={world}/other_size"], "does not fit the configuration beside it"),
+    (["ckpt={world}/no_system"], "system: this is not a System"),
+    (["ckpt={world}/foreign_code"], "os.system is not a class of this package"),
+    ([RUN, "decoding.steps=51"], "decoding.steps=51 is more than"),
+    ([RUN, "decoding=beam"], "decoding=beam is not for diffusion over tokens"),
+    ([RUN, "decoding=foo"], "Available options in 'decoding': ancestral"),
+    ([RUN, "+decoding.foo=1"], "decoding.foo: rdm.decoding.sampler.Sampler takes no such value"),
+    ([RUN, "metrics=foo"], "Available options in 'metrics': diffuseq"),
+    ([RUN, "split=dev"], "split: 'dev' is not one of train, valid, test"),
+    ([RUN, "average=5"], "has 2 numbered checkpoints"),
+    ([RUN, "average=abc"], "average: 'abc' is not a whole number"),
+    ([RUN, "average=0"], "average must be at least 1, got 0"),
+    ([RUN, "limit=0"], "limit must be at least 1"),
+    ([RUN, "batch_size=0"], "batch_size must be at least 1, got 0"),
+    ([RUN, "likelihood=0"], "likelihood must be all or at least 1 draw, got 0"),
+    ([RUN, "likelihood=few"], "likelihood: 'few' is not a whole number or one of all or null"),
+    ([RUN, "device=nothing"], "device=nothing cannot be used here"),
+    ([RUN, "results={world}/file/rows.jsonl"], "{world}/file is not a folder to write to; name another place"),
+    ([RUN, "results={world}/folder"], "{world}/folder cannot be written"),
+]
+
+GENERATE: list[tuple[list[str], str]] = [
+    ([RUN, "text=''"], "source 1 has 0 tokens; 1 to 63 fit"),
+    ([RUN, "text='  '"], "source 1 has 0 tokens; 1 to 63 fit"),
+    ([RUN, f"text='{LONG}'"], "source 1 has 10000 tokens; 1 to 63 fit"),
+    ([RUN, "text=[a,b]"], "text: ['a', 'b'] is not a word"),
+    ([RUN, "text=a, b"], "To use it as string, quote the value"),
+    ([RUN, "text=it's"], "a value with special characters needs quotes"),
+    ([RUN, "text='\udce4'"], "half a character"),
+    ([RUN, "trace=maybe"], "trace: 'maybe' is not true or false"),
+    ([RUN, "template=."], "template: no blank in '.'; write _ for every token"),
+    ([RUN, "template='zzzz _'"], "has a word that is not in the vocabulary of the model"),
+    ([RUN, f"template='{'_ ' * 70}'"], "template: 70 tokens are too many; up to 63 fit"),
+    ([RUN, "split=test"], "Could not override 'split'"),
+]
+
+MODULES: list[tuple[list[str], str]] = [
+    (["rdm.report"], "required: paths; python -m rdm.report --help shows what it takes"),
+    (["rdm.report", "nowhere"], "there is no nowhere"),
+    (["rdm.report", "{world}/folder"], "no results below {world}/folder; run evaluate.py first"),
+    (["rdm.report", "{world}/rows_empty.jsonl"], "run evaluate.py first"),
+    (["rdm.report", "{world}/rows_cut.jsonl"], "{world}/rows_cut.jsonl, line 1 is not a result row"),
+    (["rdm.report", "{world}/rows_list.jsonl"], "{world}/rows_list.jsonl, line 1 is not a result row"),
+    (["rdm.report", "{world}/rows_latin.jsonl"], "{world}/rows_latin.jsonl, line 1 is not a result row"),
+    (["rdm.report", "{world}/rows_other.jsonl"], "result row 1 is not one of evaluate.py: it has no system"),
+    (["rdm.report", "{world}/run", "--foo"], "unrecognized arguments: --foo"),
+    (["rdm.compare", "{world}/outputs.jsonl"], "required: second"),
+    (["rdm.compare", "{world}/outputs.jsonl", "nowhere"], "there is no nowhere"),
+    (["rdm.compare", "{world}/outputs.jsonl", "{world}/outputs_other.jsonl"], "not of the same sources"),
+    (["rdm.compare", *["{world}/outputs_uneven.jsonl"] * 2], "every line needs as many references, got [1, 2]"),
+    (["rdm.compare", *["{world}/outputs_types.jsonl"] * 2], "does not hold hypotheses; name a file of"),
+    (["rdm.compare", *["{world}/outputs_none.jsonl"] * 2], "does not hold hypotheses; name a file of"),
+    (["rdm.compare", *["{world}/rows_empty.jsonl"] * 2], "every line needs as many references, got none"),
+    (["rdm.compare", *["{world}/outputs.jsonl"] * 2, "--samples=0"], "--samples must be at least 1, got 0"),
+    (["rdm.compare", *["{world}/outputs.jsonl"] * 2, "--tokenize=foo"], "choose from '13a', 'none'"),
+    (["rdm.bench", "--out={world}/file/x.json"], "{world}/file is not a folder to write to; name another place"),
+    (["rdm.bench", "--slow"], "unrecognized arguments: --slow"),
+    (["rdm.replay", "nowhere"], "nowhere cannot be read (FileNotFoundError); name a file of <run>/not_finite"),
+    (["rdm.replay", "{world}/run/checkpoints/last.ckpt"], "last.ckpt is not a saved step; name a file of"),
+    (["rdm.data.inspect", "data=foo"], "Could not find 'data/foo'"),
+    (["rdm.data.inspect", "data=qqp"], "see data/qqp.card.md"),
+    (["rdm.data.inspect", "nothing=1"], "Could not override 'nothing'"),
+]
+
+WRONG_USES = [
+    *(("train.py", *use) for use in TRAIN),
+    *(("evaluate.py", *use) for use in EVALUATE),
+    *(("generate.py", *use) for use in GENERATE),
+    *(("-m", *use) for use in MODULES),
+]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a good run and everything that can be wrong."""
+    world = tmp_path_factory.mktemp("world")
+    script("train.py", *SMALL, f"hydra.run.dir={world / 'run'}")
+    make(world)
+    return world
+
+
+def listing(world: Path) -> set[tuple[str, int]]:
+    """All files a mistake could leave behind or touch."""
+    touched = {(str(file), file.stat().st_mtime_ns if file.is_file() else 0) for file in world.rglob("*")}
+    return touched | {(str(file), 0) for file in (*ROOT.glob("[!.]*"), *(ROOT / "outputs").glob("*"))}
+
+
+@pytest.mark.parametrize(("name", "overrides", "message"), WRONG_USES)
+def test_wrong_use(name: str, overrides: list[str], message: str, world: Path) -> None:
+    """Exit code 2, one line on stderr, and every file as it was."""
+    # A use that is wrongly taken for a right one should at least end soon.
+    small = SMALL if not any(override.startswith("data=") for override in overrides) else []
+    before = listing(world)
+    where = [*small, f"hydra.run.dir={world / 'new'}"] if name == "train.py" else []
+    done = script(name, *where, *(text.replace("{world}", str(world)) for text in overrides), code=2)
+    after = listing(world)
+    shutil.rmtree(world / "new", ignore_errors=True)
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    assert message.replace("{world}", str(world)) in line
+    assert after == before
+
+
+def test_there_are_many_wrong_uses() -> None:
+    assert len({(name, tuple(overrides)) for name, overrides, _ in WRONG_USES}) >= 140
+
+
+@pytest.mark.parametrize("text", [b"\xff\xfe", "grüße".encode("latin-1")])
+def test_standard_input_that_is_not_text(text: bytes, world: Path) -> None:
+    done = script("generate.py", f"ckpt={world / 'run'}", "text=-", input=text, code=2)
+    assert "text=-: standard input is not UTF-8" in done.stderr
+
+
+def test_debug_shows_the_stack_trace(world: Path) -> None:
+    done = script("train.py", "decoding.steps=0", "debug=true", f"hydra.run.dir={world / 'new'}", code=1)
+    assert "Traceback" in done.stderr
+    assert "decoding.steps must be at least 1, got 0" in done.stderr
+
+
+ODD_TEXTS = [
+    "👩‍👩‍👧‍👦 😀 🏳️‍🌈",
+    "שלום עולם",
+    "مرحبا بالعالم",
+    "\u202eright to left\u202c override",
+    "bell\x07 escape\x1b[31m null\x00 end",
+    "tab\tand\x0bvertical\x0cform feed",
+    "z̷̢̛a̸l̵g̶o̷ combining",
+    "\ufeffbyte order mark",
+    "nul\u2028line\u2029paragraph\x85next line",
+    "<script>alert(1)</script> <mask> <pad> <eos> [b]bold[/b] ${oc.env:HOME}",
+    "\U0001d518\U0001d52b\U0001d526 \ufdfd ẞ İ",
+]
+
+
+@pytest.fixture(scope="module")
+def odd_run(world: Path) -> Path:
+    """A run with a byte-level tokenizer on text that is all oddities."""
+    folder = world / "odd"
+    folder.mkdir()
+    lines = [text.replace("\n", " ") for text in ODD_TEXTS]
+    for split, copies in (("train", 20), ("valid", 1), ("test", 1)):
+        for side, texts in (("de", lines), ("en", lines[::-1])):
+            (folder / f"{split}.{side}").write_text("\n".join(texts * copies) + "\n", encoding="utf-8")
+    small = [override for override in SMALL if not override.startswith("data.")]
+    where = [f"data.root={folder}", f"data.cache={folder / 'cache'}", f"hydra.run.dir={folder / 'run'}"]
+    script("train.py", *small, *PAIRS, *where, "data.tokenizer.size=400", "model.max_length=150")
+    return folder / "run"
+
+
+def test_odd_text_is_trained_on_and_evaluated(odd_run: Path) -> None:
+    script("evaluate.py", f"ckpt={odd_run}", "decoding.steps=2", "decoding.length_candidates=2")
+    script("-m", "rdm.report", str(odd_run))
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS)
+def test_odd_text_is_decoded(text: str, odd_run: Path, world: Path) -> None:
+    """By a model that knows it, and by one for which every word is unknown."""
+    for run in (odd_run, world / "run"):
+        done = script("generate.py", f"ckpt={run}", "text=-", "trace=true", "decoding.steps=2", input=text)
+        assert len([line for line in done.stdout.split("\n") if line[:3].strip().isdigit()]) == 3

@@ -1,0 +1,211 @@
+"""Files from elsewhere are data: nothing in a configuration, checkpoint or data set is executed."""
+
+import ast
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from omegaconf import OmegaConf
+
+from rdm.config import build, find
+from rdm.errors import UserError
+from rdm.systems.base import System
+from tests.scripts import ROOT, script
+from tests.test_config import CONF, choices, config
+from tests.test_end_to_end import SMALL
+
+SOURCES = sorted([*ROOT.glob("*.py"), *(ROOT / "rdm").rglob("*.py"), *(ROOT / "scripts").glob("*.py")])
+UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
+UNSAFE_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen"}
+UNSAFE_METHODS = {"register_new_resolver", "unsafe_load", "full_load"}
+# The one resolver of our own: a hash of a list of words, the name of a job.
+KNOWN = {"rdm/sweeps.py": ["calls OmegaConf.register_new_resolver"]}
+UNSAFE_KEYWORDS = {"shell", "trust_remote_code", "allow_pickle"}
+
+
+def called(node: ast.Call) -> str:
+    """What is called, as it is written."""
+    return ast.unparse(node.func)
+
+
+def faults(source: str) -> Iterator[str]:
+    """Everything in a source file that could execute what it reads."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [name.name for name in node.names]
+            yield from (f"imports {name}" for name in names if name.split(".")[0] in UNSAFE_MODULES)
+        if not isinstance(node, ast.Call):
+            continue
+        name, keywords = called(node), {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+        last = name.rpartition(".")[2]
+        if name in UNSAFE_CALLS or last in UNSAFE_METHODS:
+            yield f"calls {name}"
+        if name == "yaml.load" or (name == "torch.load" and keywords.get("weights_only") != "True"):
+            yield f"calls {name}"
+        if "ckpt_path" in keywords and keywords.get("weights_only") != "True":
+            yield f"calls {name} without weights_only"
+        yield from (f"passes {key}" for key in UNSAFE_KEYWORDS & keywords.keys() if keywords[str(key)] != "False")
+
+
+def test_nothing_that_is_read_is_executed() -> None:
+    assert len(SOURCES) > 80
+    found = {str(file.relative_to(ROOT)): list(faults(file.read_text())) for file in SOURCES}
+    assert {file: list_ for file, list_ in found.items() if list_} == KNOWN
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle",
+        "from joblib import load",
+        "torch.load(file)",
+        "torch.load(file, weights_only=False)",
+        "np.load(file, allow_pickle=True)",
+        "yaml.load(text)",
+        "yaml.unsafe_load(text)",
+        "eval(text)",
+        "exec(text)",
+        "os.system(text)",
+        "subprocess.run(text, shell=True)",
+        "OmegaConf.register_new_resolver('eval', print)",
+        "load_dataset(name, trust_remote_code=True)",
+        "trainer.fit(module, ckpt_path=file)",
+    ],
+)
+def test_the_search_finds(line: str) -> None:
+    assert list(faults(line))
+
+
+def test_only_checked_configurations_are_built() -> None:
+    """``instantiate`` stands where the whole configuration has been checked, or is our own."""
+    users = {str(file.relative_to(ROOT)) for file in SOURCES if "instantiate(" in file.read_text()}
+    assert users == {"rdm/config.py", "rdm/bench/cases.py", "rdm/data/inspect.py", "evaluate.py", "train.py"}
+    for name in users - {"rdm/config.py", "rdm/bench/cases.py"}:
+        text = (ROOT / name).read_text()
+        assert text.index("check_types(config") < text.index("instantiate(config")
+
+
+def test_configurations_have_no_code() -> None:
+    """Interpolations only point; two resolvers are Hydra's own. Every target is one that may be built."""
+    for file in CONF.rglob("*.yaml"):
+        text = file.read_text()
+        assert set(re.findall(r"\$\{([\w.]+):", text)) <= {"hydra", "now", "job_id"}, file
+        for target in re.findall(r"_target_: (\S+)", text):
+            find(target, str(file))
+
+
+TARGETS = [
+    "os.system",
+    "subprocess.run",
+    "builtins.eval",
+    "rdm.runs.subprocess.run",
+    "rdm.evaluation.results.append",
+    "rdm.data.module.torch.load",
+    "torch.load",
+    "torch.hub.load",
+    "hydra.utils.instantiate",
+    "pathlib.Path",
+    "rdm.systems.base.nn.Linear",
+]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("place", ["{}", "{{vocab: {}}}", "{{vocab: [{}]}}", "{{_args_: [{}]}}", "{{_hidden: {}}}"])
+def test_code_named_by_a_configuration(target: str, place: str) -> None:
+    """Wherever in a configuration it stands, it is refused, and not even imported."""
+    evil = f"{{_target_: {target}, command: false, args: false}}"
+    good = "_target_: rdm.systems.diffusion.DiffusionSystem"
+    inside = place.format(evil)
+    node = OmegaConf.create(evil if place == "{}" else yaml.safe_load(f"{{{good}, {inside[1:]}"))
+    with pytest.raises(UserError, match=r"is not a class of this package|values are given by name|takes no such value"):
+        build(node, "system", System)
+
+
+def test_nothing_foreign_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing a module is running it."""
+    (tmp_path / "trap.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Trap: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for node in ({"_target_": "trap.Trap"}, {"_target_": "rdm.vocab.Vocab", "size": {"_target_": "trap.Trap"}}):
+        with pytest.raises(UserError, match="is not a class of this package"):
+            build(OmegaConf.create(node), "system", System)
+    assert not (tmp_path / "ran").exists()
+
+
+class Evil:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        import os
+
+        return os.system, (f"touch {self.marker}",)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("security") / "run"
+    script("train.py", *SMALL, f"hydra.run.dir={folder}")
+    return folder
+
+
+@pytest.mark.parametrize("section", ["system", "decoding", "data.module", "data.metrics.sacrebleu"])
+def test_a_run_of_somebody_else(section: str, run: Path, tmp_path: Path) -> None:
+    """A command in any part of its configuration ends in one line."""
+    folder, marker = tmp_path / "run", tmp_path / "ran"
+    shutil.copytree(run, folder)
+    trap = {"_target_": "os.system", "command": f"touch {marker}"}
+    changed = OmegaConf.load(folder / "config.yaml")
+    OmegaConf.update(changed, section, trap, merge=False)
+    OmegaConf.save(changed, folder / "config.yaml")
+    done = script("evaluate.py", f"ckpt={folder}", "limit=2", "decoding.steps=2", code=2)
+    assert "os.system is not a class of this package" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("name", ["evaluate.py", "generate.py", "train.py"])
+def test_a_checkpoint_with_code(name: str, run: Path, tmp_path: Path) -> None:
+    folder, marker = tmp_path / "run", tmp_path / "ran"
+    shutil.copytree(run, folder)
+    for file in (folder / "checkpoints").glob("*.ckpt"):
+        torch.save({"state_dict": {}, "global_step": 1, "evil": Evil(marker)}, file)
+    ckpt = f"ckpt={folder / 'checkpoints' / 'last.ckpt'}"
+    training = [*SMALL, f"hydra.run.dir={tmp_path / 'second'}"] if name == "train.py" else []
+    script(name, ckpt, *training, code=2)
+    assert not marker.exists()
+
+
+def test_the_key_of_weights_and_biases_stays_out_of_the_run_folder(tmp_path: Path) -> None:
+    key = "5ec12e7" + "0123456789abcdef" * 2 + "0"
+    folder = tmp_path / "run"
+    script(
+        "train.py",
+        *SMALL,
+        "trainer.max_steps=3",
+        "logger=wandb",
+        "+logger.offline=true",
+        f"hydra.run.dir={folder}",
+        environment={"WANDB_API_KEY": key},
+    )
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    assert any(file.suffix == ".wandb" for file in files)
+    assert not [file for file in files if key.encode() in file.read_bytes()]
+
+
+@pytest.mark.parametrize("name", choices("data"))
+def test_the_hub_is_asked_only_for_a_data_set_that_was_named(name: str) -> None:
+    """Own files and generated text never; the others for the one data set of their configuration."""
+    ends = ["data.source=a", "data.target=b"] if name == "text_pairs" else []
+    text = OmegaConf.to_yaml(config(f"data={name}", *ends).data, resolve=True)
+    own = name.startswith("toy_") or name in ("text_pairs", "jsonl_pairs", "plain_text")
+    assert not own or "rdm.data.hub" not in text
+    hubs = len(re.findall(r"_target_: rdm\.data\.hub\.Hub\b", text))
+    assert len(re.findall(r"path: \w\S+", text)) >= hubs
+    assert config().data.name == "toy_translation"
