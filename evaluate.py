@@ -68,9 +68,9 @@ def main(config: DictConfig) -> Outcome:
     }
     append(results, row)
     if config.get("logger"):
-        check_types(config.logger, "logger")
         config.run_dir = str(results.parent / "logs" / evaluation)
         config.choices = {**loaded.run.choices, **chosen(), "decoding": row["strategy"], "steps": row.get("steps")}
+        check_types(config.logger, "logger")
         log_row(instantiate(config.logger), row)
     if any(asked.cut):
         print(f"{sum(asked.cut)} sources are longer than the model takes and were decoded without their end")
