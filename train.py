@@ -12,7 +12,7 @@ from rdm import cli
 from rdm.config import TrainOptions, check_options, check_types
 from rdm.runs import Run
 from rdm.training.module import TrainingModule
-from rdm.training.setup import check_trainer, quiet_lightning
+from rdm.training.setup import check_trainer, compile_layers, quiet_lightning
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
@@ -29,6 +29,8 @@ def main(config: DictConfig) -> None:
     system = instantiate(config.system)
     system.check(instantiate(config.decoding))
     system.fit_to(data.target_counts)
+    if config.compile:
+        compile_layers(system)
     module = TrainingModule(system, instantiate(config.optimizer))
     resume = None
     if config.ckpt:

@@ -44,15 +44,21 @@ def check_types(node: Any, path: str = "") -> None:
         check_types(value, where)
 
 
-class TrainOptions:
-    """The values of ``conf/train.yaml`` that belong to no group."""
+class Options:
+    """Values that belong to no group, in every script."""
 
     seed: int
     ckpt: str | None
     debug: bool
 
 
-class GenerateOptions(TrainOptions):
+class TrainOptions(Options):
+    """Those of ``conf/train.yaml``."""
+
+    compile: bool
+
+
+class GenerateOptions(Options):
     """Those of ``conf/generate.yaml``."""
 
     average: int
@@ -60,7 +66,7 @@ class GenerateOptions(TrainOptions):
     trace: bool
 
 
-class EvaluateOptions(TrainOptions):
+class EvaluateOptions(Options):
     """Those of ``conf/evaluate.yaml``."""
 
     average: int
@@ -72,7 +78,7 @@ class EvaluateOptions(TrainOptions):
     results: str | None
 
 
-def check_options(config: DictConfig, options: type[TrainOptions]) -> None:
+def check_options(config: DictConfig, options: type[Options]) -> None:
     """Check the values of ``config`` that ``options`` annotates."""
     for key, hint in get_type_hints(options).items():
         _check_value(config[key], hint, key)
