@@ -89,9 +89,12 @@ class EMA(pl.Callback):
     ) -> None:
         # Lightning has loaded ``state_dict`` into the model by now, whatever the strategy.
         self.average = copies(pl_module)
-        if "current_model_state" in checkpoint:  # else the run was trained without an average so far
-            whole = StateDictOptions(full_state_dict=True)
-            set_model_state_dict(pl_module, checkpoint["current_model_state"], options=whole)
+        if "current_model_state" not in checkpoint:
+            return  # the run was trained without an average so far
+        saved = checkpoint["current_model_state"]
+        # Each parameter under one name: spread over devices, one that is shared cannot be loaded under the others.
+        weights = {name: saved[name] for name, _ in pl_module.named_parameters()}
+        set_model_state_dict(pl_module, weights, options=StateDictOptions(full_state_dict=True, strict=False))
 
 
 def copies(module: pl.LightningModule) -> list[Tensor]:
