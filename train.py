@@ -16,7 +16,7 @@ from rdm.runs import Run
 from rdm.sweeps import Outcome, sweeping, value_before
 from rdm.training.loggers import one_run
 from rdm.training.module import TrainingModule
-from rdm.training.setup import check_trainer, quiet_lightning
+from rdm.training.setup import check_trainer, compile_layers, quiet_lightning
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
@@ -39,6 +39,8 @@ def main(config: DictConfig) -> Outcome:
     system = instantiate(config.system)
     system.check(instantiate(config.decoding))
     system.fit_to(data.target_counts)
+    if config.compile:
+        compile_layers(system)
     module = TrainingModule(system, instantiate(config.optimizer))
     resume = None
     if config.ckpt:

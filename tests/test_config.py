@@ -21,6 +21,7 @@ from rdm.systems.ar_lm import AutoregressiveLanguageModel
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.base import System
 from rdm.systems.diffusion_lm import DiffusionLanguageModel
+from rdm.training.sharding import Sharded
 from rdm.vocab import Vocab
 
 CONF = Path(__file__).parent.parent / "conf"
@@ -268,7 +269,7 @@ HYPER_PARAMETERS = {  # dropout, steps, warm-up, tokens or sentences a step, cli
 @pytest.mark.parametrize("name", HYPER_PARAMETERS)
 def test_hyper_parameters_are_those_of_the_paper(name: str) -> None:
     composed = config(f"experiment={name}")
-    batch = (composed.data.max_tokens or composed.data.max_sentences) * composed.trainer.accumulate_grad_batches
+    batch = composed.data.max_tokens or composed.data.max_sentences
     assert HYPER_PARAMETERS[name] == (
         composed.model.dropout,
         composed.trainer.max_steps,
@@ -288,6 +289,27 @@ def test_hyper_parameters_of_wikitext(name: str) -> None:
     assert (composed.trainer.max_steps, composed.optimizer.lr, composed.model.max_length) == (100_000, 3e-4, 256)
     assert (composed.decoding.temperature, composed.decoding.top_p) == (1.0, 0.95)
     assert name == "ar" or composed.diffusion.num_steps == 100
+
+
+def test_several_devices_and_machines() -> None:
+    """The step stays that of the paper; the model can be spread over all devices."""
+    run = ["experiment=wmt14/rdm_absorbing", "trainer.devices=8", "trainer.num_nodes=2"]
+    for name in ("ddp", "fsdp"):
+        composed = config(*run, f"trainer={name}", "trainer.accumulate_grad_batches=1", "compile=true")
+        check_types(composed)
+        trainer, step = composed.trainer, composed.data.module.loading.max_tokens
+        assert (trainer.devices, trainer.num_nodes, trainer.precision, step) == (8, 2, "bf16-mixed", 131_072)
+        assert (composed.optimizer.lr, trainer.max_steps) == (5e-4, 300_000)
+    assert isinstance(instantiate(config("trainer=fsdp").trainer.strategy), Sharded)
+
+
+def test_slurm() -> None:
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    job = ["hydra/launcher=submitit_slurm", "hydra.launcher.nodes=2", "hydra.launcher.tasks_per_node=8"]
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        composed = compose("train", [*job, "hydra.launcher.gpus_per_node=8"], return_hydra_config=True)
+    assert composed.hydra.launcher._target_.endswith("SlurmLauncher")
+    assert (composed.hydra.launcher.nodes, composed.hydra.launcher.tasks_per_node) == (2, 8)
 
 
 @pytest.mark.parametrize("name", choices("data"))

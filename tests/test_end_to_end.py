@@ -210,6 +210,23 @@ def test_two_processes(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["ddp"]
 
 
+def test_a_model_spread_over_two_processes(tmp_path: Path) -> None:
+    """FSDP on the CPU trains, samples with the average, and saves whole checkpoints, from which a run can go on."""
+    overrides = ["trainer=fsdp", "trainer.accelerator=cpu", "trainer.precision=32-true", "trainer.devices=2"]
+    spread = tmp_path / "spread"
+    for folder, more in ((spread, []), (tmp_path / "longer", [f"ckpt={spread}", "trainer.max_steps=9"])):
+        command = [sys.executable, "train.py", *SMALL, f"hydra.run.dir={folder}", *overrides, *more]
+        done = subprocess.run(command, cwd=ROOT, timeout=300, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        script("evaluate.py", f"ckpt={folder}", "decoding.steps=2")
+    assert rows(tmp_path / "longer")[0]["checkpoint_step"] == 9
+    assert list((spread / "samples").glob("*.md"))
+    saved = torch.load(spread / "checkpoints" / "step_0000006.ckpt", weights_only=True)
+    average, trained = saved["state_dict"], saved["current_model_state"]
+    assert average.keys() == trained.keys()
+    assert not any(torch.equal(average[name], trained[name]) for name in average if name.endswith("out.weight"))
+
+
 @pytest.mark.parametrize("logger", ["wandb", "tensorboard"])
 def test_other_loggers(logger: str, tmp_path: Path) -> None:
     folder = train(tmp_path / logger, f"logger={logger}")

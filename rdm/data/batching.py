@@ -9,11 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import cycle, islice
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from rdm.data.prepared import Ragged
@@ -37,6 +39,11 @@ class Batch:
     target: Tensor  # [B, N] <bos> text <eos>, or N tokens of packed text
     ids: Tensor  # [B] index of each example in its split
     counts: dict[str, Tensor] = field(default_factory=dict)
+
+    def pin_memory(self) -> "Batch":
+        """The same in memory a GPU copies from without waiting; called by the loader."""
+        counts = {name: count.pin_memory() for name, count in self.counts.items()}
+        return Batch(self.source.pin_memory(), self.target.pin_memory(), self.ids.pin_memory(), counts)
 
 
 class Examples(Dataset[Batch], ABC):
@@ -71,22 +78,44 @@ class Examples(Dataset[Batch], ABC):
 
 
 class Pairs(Examples):
-    """Sources and targets; ``rows`` are those of them that make up the split."""
+    """Sources and targets; ``rows`` are those of them that make up the split.
 
-    def __init__(self, vocab: Vocab, sources: Ragged, targets: Ragged, rows: NDArray[np.int64]) -> None:
+    Batches are padded to a multiple of ``multiple`` tokens, but never beyond ``widest``: few shapes mean few kernels to
+    compile, and shapes that GPUs like.
+    """
+
+    def __init__(
+        self,
+        vocab: Vocab,
+        sources: Ragged,
+        targets: Ragged,
+        rows: NDArray[np.int64],
+        multiple: int = 1,
+        widest: int = 2**31,
+    ) -> None:
         super().__init__(vocab)
         self.sources, self.targets, self.rows = sources, targets, rows
+        self.multiple, self.widest = multiple, widest
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, indices: Sequence[int]) -> Batch:
         rows = self.rows[np.asarray(indices)]
-        return self.batch(indices, frame(self.sources, self.vocab, rows), frame(self.targets, self.vocab, rows))
+        source, target = (self._widen(frame(side, self.vocab, rows)) for side in (self.sources, self.targets))
+        return self.batch(indices, source, target)
+
+    def _width(self, length: Any) -> Any:
+        """That of a batch whose longest row has ``length`` tokens."""
+        return np.maximum(length, np.minimum(-(-length // self.multiple) * self.multiple, self.widest))
+
+    def _widen(self, tokens: Tensor) -> Tensor:
+        missing = int(self._width(tokens.shape[1])) - tokens.shape[1]
+        return functional.pad(tokens, (0, missing), value=self.vocab.pad)
 
     def lengths(self) -> Tensor:
         columns = [column.lengths()[self.rows] + 2 for column in (self.sources, self.targets)]
-        return torch.from_numpy(np.stack(columns, 1))
+        return torch.from_numpy(self._width(np.stack(columns, 1)))
 
     def target_ids(self) -> NDArray[np.integer]:
         within = np.zeros(len(self.targets), dtype=bool)
@@ -156,7 +185,8 @@ class LengthBatches(Sampler[list[int]]):
         longest = int(lengths.max()) if len(lengths) else 0
         require(
             longest <= self.max_tokens,
-            f"the longest sentence has {longest} tokens, more than data.max_tokens={max_tokens}",
+            f"the longest sentence has {longest} tokens, more than data.max_tokens={max_tokens}, "
+            "or the share of it that a batch gets where there are several devices or accumulated batches",
         )
 
     def set_epoch(self, epoch: int) -> None:

@@ -51,8 +51,10 @@ class Loading:
     """How text becomes batches.
 
     Args:
-        max_tokens, max_sentences: size of a training batch, see :class:`LengthBatches`.
+        max_tokens, max_sentences: size of an optimiser step, see :class:`LengthBatches`; it is shared out over devices
+            and accumulated batches.
         eval_sentences: sentences in a validation or test batch.
+        pad_to_multiple: batches of sentences are padded to a multiple of so many tokens.
         seed: of the shuffling.
         num_workers: processes that build batches; 0 does it in the training process.
         cache: folder of encoded text and tokenizers.
@@ -61,11 +63,14 @@ class Loading:
     max_tokens: int | None = 4096
     max_sentences: int | None = None
     eval_sentences: int = 100
+    pad_to_multiple: int = 1
     seed: int = 0
     num_workers: int = 0
     cache: str = "data/cache"
 
     def __post_init__(self) -> None:
+        multiple = self.pad_to_multiple
+        require(multiple >= 1, f"data.pad_to_multiple must be at least 1, got {multiple}")
         require(self.num_workers >= 0, f"data.num_workers must be 0 or above, got {self.num_workers}")
         require(
             self.eval_sentences >= 1,
@@ -199,16 +204,16 @@ class TextDataModule(pl.LightningDataModule, ABC):
 
     def train_dataloader(self) -> StepLoader:
         rank, ranks = self._place()
+        accumulate = self.trainer.accumulate_grad_batches if self.trainer else 1
         batches = LengthBatches(
             self.train_examples.lengths(),
-            self.loading.max_tokens,
-            self.loading.max_sentences,
+            share(self.loading.max_tokens, ranks * accumulate, "data.max_tokens"),
+            share(self.loading.max_sentences, ranks * accumulate, "data.max_sentences"),
             shuffle=True,
             seed=self.loading.seed,
             rank=rank,
             world_size=ranks,
         )
-        accumulate = self.trainer.accumulate_grad_batches if self.trainer else 1
         return StepLoader(self._loader(self.train_examples, batches), accumulate)
 
     def val_dataloader(self) -> DataLoader[Batch]:
@@ -234,8 +239,19 @@ class TextDataModule(pl.LightningDataModule, ABC):
     def _loader(self, examples: Examples, batches: LengthBatches) -> DataLoader[Batch]:
         # No batching by the loader: an index is a whole batch already.
         return DataLoader(
-            examples, sampler=batches, batch_size=None, collate_fn=_as_it_is, num_workers=self.loading.num_workers
+            examples,
+            sampler=batches,
+            batch_size=None,
+            collate_fn=_as_it_is,
+            num_workers=self.loading.num_workers,
+            pin_memory=self.trainer is not None and self.trainer.strategy.root_device.type == "cuda",
         )
+
+
+def share(limit: int | None, parts: int, key: str) -> int | None:
+    """What each of ``parts`` batches gets of a step; None is no limit."""
+    require(limit is None or limit >= parts, f"{key}={limit} is too little for {parts} batches (devices, accumulation)")
+    return None if limit is None else limit // parts
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -47,7 +47,8 @@ class PairsDataModule(TextDataModule):
         fits = (shorter > 0) & (longer <= self.max_length)
         require(bool(fits.any()), f"no pair of the {split} split has 1 to {self.max_length} tokens on either side")
         sources, targets = self.prepared(split).columns
-        return Pairs(self.vocab, sources, targets, np.flatnonzero(fits))
+        multiple, widest = self.loading.pad_to_multiple, self.max_length + 2
+        return Pairs(self.vocab, sources, targets, np.flatnonzero(fits), multiple, widest)
 
     def questions(self, split: Split) -> Questions:
         """Every source of the split: a score over fewer would be another score, so a long one is cut, and counted."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from rdm.data.batching import Batch
 from rdm.systems.base import System, Term
 from rdm.training.optim import Optimization
+from rdm.training.sharding import shard
 
 
 class TrainingModule(pl.LightningModule):
@@ -23,6 +24,10 @@ class TrainingModule(pl.LightningModule):
         super().__init__()
         self.system = system
         self.optimization = optimization
+
+    def configure_model(self) -> None:
+        if self.device_mesh is not None:
+            shard(self.system, self.device_mesh["data_parallel"])
 
     def on_fit_start(self) -> None:
         # Weights start alike on all ranks, dropout must not.
@@ -70,7 +75,7 @@ class TrainingModule(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
         # Lightning cannot clip the gradients of a fused optimiser under mixed precision.
-        fused = "mixed" not in str(self.trainer.precision)
+        fused = not ("mixed" in str(self.trainer.precision) and self.trainer.gradient_clip_val)
         optimizer, schedule = self.optimization.build(parameters, self.trainer.estimated_stepping_batches, fused)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

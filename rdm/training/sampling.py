@@ -55,8 +55,9 @@ class SampleAtValidation(pl.Callback):
         # Between start and end of a validation epoch the averaged weights are in, whatever the order of callbacks.
         if batch_idx != 0 or trainer.sanity_checking:
             return
-        bleu = self._sample(trainer, pl_module) if trainer.is_global_zero else 0.0
-        # Every rank logs the same value, so that a checkpoint may be chosen by it.
+        # All ranks decode the same, because a model may be spread over them, and log one value, so that a checkpoint
+        # may be chosen by it.
+        bleu = self._sample(trainer, pl_module)
         pl_module.log("val/bleu", trainer.strategy.broadcast(bleu), prog_bar=True, on_epoch=True, batch_size=1)
 
     @torch.inference_mode()
@@ -75,7 +76,7 @@ class SampleAtValidation(pl.Callback):
             table=list(zip(shown.sources, shown.references[0], outputs[: self.shown], strict=True)),
             examples=[Example(source, list(references), [way]) for source, way, *references in each],
         )
-        for logger in trainer.loggers:
+        for logger in trainer.loggers if trainer.is_global_zero else ():
             log_samples(logger, samples)
         return sacre_bleu(outputs, asked.references)[0]
 

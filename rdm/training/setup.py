@@ -5,7 +5,9 @@ import warnings
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
+from lightning_fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 from omegaconf import DictConfig
+from torch import nn
 
 from rdm.errors import require
 
@@ -23,9 +25,21 @@ def check_trainer(trainer: DictConfig) -> None:
     steps, interval = trainer.max_steps, trainer.val_check_interval
     require(steps >= -1, f"trainer.max_steps must be a number of steps, or -1 for no end, got {steps}")
     require(interval > 0, f"trainer.val_check_interval must be above 0, got {interval}")
-    # Other strategies run the command again for every rank, which would start the sweep anew.
-    swept = HydraConfig.get().mode is RunMode.MULTIRUN and trainer.devices != 1
+    # Other strategies run the command again for every rank, which would start the sweep anew; clusters do not.
+    clusters = (SLURMEnvironment, TorchElasticEnvironment)
+    alone = not any(cluster.detect() for cluster in clusters)
+    swept = HydraConfig.get().mode is RunMode.MULTIRUN and trainer.devices != 1 and alone
     require(not swept or strategy == "ddp_fork", "with -m and several devices use trainer.strategy=ddp_fork")
+
+
+def compile_layers(system: nn.Module) -> None:
+    """Compile every layer of every stack: layers are alike, so it is done once a stack. Names of weights stay.
+
+    Sizes are left open, because batches differ in rows and length.
+    """
+    for stack in [module for module in system.modules() if isinstance(module, nn.ModuleList)]:
+        for layer in stack:
+            layer.compile(dynamic=True)
 
 
 def quiet_lightning() -> None:

@@ -163,6 +163,18 @@ def test_pairs_by_hand(given_rows: list[int]) -> None:
     assert batch.ids.tolist() == given_rows
 
 
+def test_padding_to_a_multiple() -> None:
+    """Widths are multiples, never more than the model takes, and budgets count them."""
+    vocab, rows = Vocab(size=20), [[5] * length for length in (1, 5, 7, 9)]
+    examples = Pairs(vocab, Ragged.of(rows), Ragged.of(rows), np.arange(4), multiple=8, widest=11)
+    assert examples.lengths().tolist() == [[8, 8], [8, 8], [11, 11], [11, 11]]
+    for indices, width in (([0], 8), ([0, 1], 8), ([1, 2], 11), ([3], 11)):
+        batch = examples[indices]
+        assert batch.source.shape == batch.target.shape == (len(indices), width)
+        assert int(batch.counts["tokens"]) == sum(len(rows[index]) + 2 for index in indices)
+    assert all(batch.target.shape[1] % 8 == 0 for batch in toy_data(pad_to_multiple=8).train_dataloader())
+
+
 # Loaders.
 
 

@@ -1,15 +1,19 @@
 """The Llama network: its parts by their formulas, what is seen, the cache, checkpointing, sizes."""
 
 from itertools import repeat
+from typing import Any
 
 import pytest
 import torch
 from hydra.utils import instantiate
 from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 from rdm.errors import UserError
 from rdm.models.decoder_only import DecoderOnly
-from rdm.models.llama import Block, Llama, Reader, Rotary, SwiGLU, causal, everything, norm
+from rdm.models.llama import Attend, Block, Llama, Reader, Rotary, SwiGLU, causal, everything, norm
 from rdm.vocab import Vocab
 from tests.language_models import tiny_llama
 from tests.test_config import config
@@ -23,6 +27,35 @@ def tokens(rows: int, length: int) -> Tensor:
 
 def logits(network: Llama, x: Tensor) -> Tensor:
     return network.project(network(network.tokens(x), repeat(causal)))
+
+
+class Masks(TorchFunctionMode):
+    """Collects what masks attention is handed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Tensor | None] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is functional.scaled_dot_product_attention:
+            self.seen.append((kwargs or {}).get("attn_mask"))
+            assert len(args) == 3
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("attend", [everything, causal])
+def test_windows_need_no_mask(attend: Attend) -> None:
+    """Nothing is padded, so the flash kernel can be used; it does what the plain formula does."""
+    network, x = tiny_llama(VOCAB), tokens(2, 16)
+    results = []
+    for kernel in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH):
+        network.zero_grad()
+        with Masks() as masks, sdpa_kernel(kernel):
+            network(network.tokens(x), repeat(attend)).square().sum().backward()
+        assert masks.seen == [None, None]  # a layer each
+        results.append([parameter.grad.clone() for parameter in network.parameters() if parameter.grad is not None])
+    for flash, math in zip(*results, strict=True):
+        torch.testing.assert_close(flash, math, rtol=1e-4, atol=1e-4)
 
 
 def test_rms_norm_by_formula() -> None:

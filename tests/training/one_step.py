@@ -1,4 +1,5 @@
-"""Make one optimiser step and save its gradients: ``python -m tests.training.one_step OUT DEVICES ACCUMULATE``.
+"""Make one optimiser step and save its gradients: ``python -m tests.training.one_step OUT DEVICES ACCUMULATE
+STRATEGY``.
 
 Run as a process of its own, because DDP starts one for every rank.
 """
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from torch.distributed.tensor import DTensor
 
 from rdm.training.module import TrainingModule
 from rdm.training.optim import InverseSqrt, Optimization
+from rdm.training.sharding import Sharded
 from tests.builders import FixedPairing, tiny_system, toy_data
 
 
@@ -20,22 +23,27 @@ class KeepGradients(pl.Callback):
         self.file = file
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Any) -> None:
+        # All ranks have to help where each has a share.
+        gradients = {name: whole(p.grad).clone() for name, p in pl_module.named_parameters()}
         if trainer.is_global_zero:
-            torch.save({name: p.grad.clone() for name, p in pl_module.named_parameters()}, self.file)
+            torch.save(gradients, self.file)
 
 
-def one_step(file: Path, devices: int = 1, accumulate: int = 1, sentences: int = 24) -> None:
+def whole(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
+
+
+def one_step(file: Path, devices: int = 1, accumulate: int = 1, strategy: str = "auto", sentences: int = 24) -> None:
     """One step over the same 24 sentences, cut into ``devices * accumulate`` batches of uneven size."""
     torch.manual_seed(0)
-    parts = devices * accumulate
-    data = toy_data(train=sentences, max_tokens=None, max_sentences=sentences if parts == 1 else sentences // parts)
+    data = toy_data(train=sentences, max_tokens=None, max_sentences=sentences)
     module = TrainingModule(
         tiny_system(data.vocab, pairing=FixedPairing()), Optimization(InverseSqrt(warmup_steps=1), lr=1e-3)
     )
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=devices,
-        strategy="ddp" if devices > 1 else "auto",
+        strategy=Sharded() if strategy == "sharded" else strategy,
         max_steps=1,
         accumulate_grad_batches=accumulate,
         limit_val_batches=0,
@@ -50,4 +58,4 @@ def one_step(file: Path, devices: int = 1, accumulate: int = 1, sentences: int =
 
 
 if __name__ == "__main__":
-    one_step(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    one_step(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

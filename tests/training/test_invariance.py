@@ -35,10 +35,10 @@ def test_accumulation(whole: dict[str, Tensor], tmp_path: Path, accumulate: int)
     assert_same(whole, torch.load(tmp_path / "parts.pt"))
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_two_processes(whole: dict[str, Tensor], tmp_path: Path, accumulate: int) -> None:
+@pytest.mark.parametrize(("strategy", "accumulate"), [("ddp", 1), ("ddp", 2), ("sharded", 1), ("sharded", 2)])
+def test_two_processes(whole: dict[str, Tensor], tmp_path: Path, strategy: str, accumulate: int) -> None:
     file = tmp_path / "ranks.pt"
-    command = [sys.executable, "-m", "tests.training.one_step", str(file), "2", str(accumulate)]
+    command = [sys.executable, "-m", "tests.training.one_step", str(file), "2", str(accumulate), strategy]
     subprocess.run(command, check=True, timeout=300, capture_output=True)
     assert_same(whole, torch.load(file))
 

@@ -1,0 +1,163 @@
+"""``python -m rdm.plan experiment=... hardware=... [key=value ...]``: what a run needs, before it is started.
+
+Nothing is trained and no data is read: see :mod:`rdm.counting`. Communication between devices is not counted.
+"""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+from pytorch_lightning.strategies import ModelParallelStrategy
+from rich.console import Console
+from rich.table import Table
+
+from rdm import cli
+from rdm.bench.cases import CONF, random_batch
+from rdm.bench.measure import gemm_rate
+from rdm.config import check_types, get_class_of
+from rdm.counting import measure, without_numbers
+from rdm.errors import UserError, require
+from rdm.systems.base import System
+from rdm.training.optim import Optimization
+from rdm.vocab import Vocab
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A device: its memory in GB, its peak TFLOP/s for each precision, and the share of that a training step gets."""
+
+    name: str
+    memory: float
+    peak: Mapping[str, float]
+    utilisation: float
+
+
+class ThisMachine(Hardware):
+    """The CPU this runs on: its peak is the matrix product of ``make bench``, measured now."""
+
+    def __init__(self, utilisation: float) -> None:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+        super().__init__("this machine", memory, {"32-true": gemm_rate() / 1e3}, utilisation)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the optimiser steps of a run cost on each of ``devices``; sizes in bytes."""
+
+    hardware: Hardware
+    precision: str
+    steps: int
+    devices: int
+    micro_batches: int  # of a step, on one device
+    sentences: int  # in a step, on all devices
+    length: int
+    examples: int | None
+    parameters: int
+    embedding: int
+    memory: dict[str, int]
+    flops: Counter[str]  # of a step, on all devices
+
+    @property
+    def seconds(self) -> float:
+        """Of a step."""
+        rate = self.hardware.peak.get(self.precision)
+        known = ", ".join(self.hardware.peak)
+        if rate is None:
+            raise UserError(f"trainer.precision={self.precision} is not for {self.hardware.name}; it has {known}")
+        return self.flops.total() / (self.devices * rate * 1e12 * self.hardware.utilisation)
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        yield "parameters", f"{self.parameters:,} ({self.embedding:,} in the vocabulary)"
+        yield "a step", f"{self.sentences:,} sentences of {self.length} tokens: {self.sentences * self.length:,} tokens"
+        yield (
+            "on each device",
+            f"{self.micro_batches} x {self.sentences // (self.devices * self.micro_batches):,} sentences",
+        )
+        if self.examples:
+            yield "steps an epoch", f"{self.examples / self.sentences:,.0f} ({self.examples:,} examples)"
+        for part, count in self.flops.most_common():
+            yield f"{part}, a step", f"{count / 1e9:,.1f} GFLOP ({count / self.flops.total():.0%})"
+        yield "all, a step", f"{self.flops.total() / 1e9:,.1f} GFLOP, forward and backward"
+        for what, size in self.memory.items():
+            yield f"{what}, a device", f"{size / 1e9:,.2f} GB"
+        total = sum(self.memory.values()) / 1e9
+        fits = "fits into" if total < self.hardware.memory else "DOES NOT FIT into"
+        yield "memory, a device", f"{total:,.2f} GB, {fits} {self.hardware.memory:,.0f} GB"
+        rate = self.sentences * self.length / self.seconds
+        yield "time of a step", f"{self.seconds:,.3g} s, {rate:,.0f} target tokens/s"
+        hours = self.steps * self.seconds / 3600
+        yield f"time of {self.steps:,} steps", f"{hours:,.1f} hours, {hours * self.devices:,.1f} device hours"
+
+
+def memory(system: System, optimization: Optimization, averaged: bool) -> dict[str, int]:
+    """Bytes of all that is as large as the weights."""
+    parameters = list(system.parameters())
+    weights = sum(parameter.nbytes for parameter in parameters)
+    optimizer, _ = optimization.build(parameters, 1, fused=False)
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    state = sum(tensor.nbytes for states in optimizer.state.values() for tensor in states.values())
+    return {"weights": weights, "gradients": weights, "optimiser": state, "moving average": averaged * weights}
+
+
+def make(config: DictConfig) -> Plan:
+    """The plan of a configuration (``conf/plan.yaml``)."""
+    trainer, vocab = config.trainer, Vocab(config.vocabulary)
+    require(trainer.devices != -1, "trainer.devices: say how many devices there are, e.g. trainer.devices=8")
+    devices = trainer.devices * trainer.num_nodes
+    parts = devices * trainer.accumulate_grad_batches
+    sentences = config.data.max_sentences or config.data.max_tokens // config.length
+    require(sentences >= parts, f"a step has {sentences} sentences, too few for {parts} micro-batches")
+    config.vocab = {**config.vocab, "size": vocab.size}
+    system = without_numbers(config.system)
+    system.fit_to(lambda: torch.ones(vocab.size, dtype=torch.long))
+    packed = "length" in config.data
+    batch = random_batch(vocab.size, sentences // parts, config.length, given=not packed)
+    cost = measure(system, batch, vocab, trainer.precision)
+    sizes = memory(system, instantiate(config.optimizer), bool(config.callbacks.ema))
+    sharded = issubclass(get_class_of(trainer.strategy) or object, ModelParallelStrategy)
+    return Plan(
+        hardware=instantiate(config.hardware),
+        precision=trainer.precision,
+        steps=trainer.max_steps,
+        devices=devices,
+        micro_batches=trainer.accumulate_grad_batches,
+        sentences=sentences,
+        length=config.length,
+        examples=config.examples,
+        parameters=sum(parameter.numel() for parameter in system.parameters()),
+        embedding=sum(parameter.numel() for parameter in system.parameters() if vocab.size in parameter.shape),
+        memory={
+            **{what: size // devices if sharded else size for what, size in sizes.items()},
+            "activations": cost.activations,
+        },
+        flops=Counter({part: count * parts for part, count in cost.flops.items()}),
+    )
+
+
+def main() -> None:
+    with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
+        config = compose("plan", sys.argv[1:])
+    config.run_dir = "unused"
+    check_types(config)
+    plan = make(config)
+    table = Table(title=f"{config.name} on {plan.devices} x {plan.hardware.name}, {plan.precision}", show_header=False)
+    for row in plan.rows():
+        table.add_row(*row)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(
+        f"Taken for granted: a vocabulary of {config.vocabulary:,}, sentences of {config.length} tokens on both sides, "
+        f"{plan.hardware.utilisation:.0%} of the peak rate; change them by vocabulary=, length=, hardware.utilisation=."
+    )
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,98 @@
+"""Plans: memory by hand, a step shared out over devices, and the script on an experiment whose data is not there."""
+
+from collections import Counter
+
+import pytest
+from hydra.utils import instantiate
+
+from rdm.config import check_types
+from rdm.plan import Hardware, Plan, make, memory
+from rdm.training.optim import InverseSqrt, Optimization
+from rdm.vocab import Vocab
+from tests.builders import tiny_system
+from tests.scripts import script
+from tests.test_config import choices, compose_only
+
+
+def plan(*overrides: str) -> Plan:
+    composed = compose_only("plan", "hardware=h100", *overrides)
+    composed.run_dir = "unused"
+    check_types(composed)
+    return make(composed)
+
+
+def test_memory_of_weights_and_optimiser() -> None:
+    optimization = Optimization(InverseSqrt(10))
+    system = tiny_system(Vocab(101))
+    count = sum(parameter.numel() for parameter in system.parameters())
+    scalars = 4 * len(list(system.parameters()))  # Adam counts the steps of every parameter
+    sizes = memory(system, optimization, averaged=True)
+    weights = 4 * count
+    assert sizes == {
+        "weights": weights, "gradients": weights, "optimiser": 2 * weights + scalars, "moving average": weights,
+    }  # fmt: skip
+    assert memory(system, optimization, averaged=False)["moving average"] == 0
+
+
+def test_time_follows_from_operations_and_rate() -> None:
+    hardware = Hardware("test", memory=16, peak={"32-true": 10.0}, utilisation=0.5)
+    plan = Plan(hardware, "32-true", 1000, 2, 4, 64, 32, None, 1, 1, {}, Counter({"blocks": 10**13}))
+    assert plan.seconds == pytest.approx(1.0)  # 10 TFLOP on two devices of 10 TFLOP/s, half of which is reached
+
+
+def test_a_step_is_shared_out() -> None:
+    """Two machines of two devices, two micro-batches each: an eighth of the activations, the same operations."""
+    options = ["length=16", "data.max_tokens=2048"]
+    one = plan(*options)
+    shared = ["trainer.devices=2", "trainer.num_nodes=2", "trainer.accumulate_grad_batches=2"]
+    replicas, spread = (plan(*options, *shared, f"trainer.strategy={name}") for name in ("ddp", SHARDED))
+    assert (one.sentences, replicas.sentences, replicas.devices, replicas.micro_batches) == (128, 128, 4, 2)
+    assert one.examples == 20_000
+    for several in (replicas, spread):
+        assert several.flops.total() == pytest.approx(one.flops.total(), rel=0.1)
+        assert several.seconds == pytest.approx(one.seconds / 4, rel=0.1)
+        assert several.memory["activations"] == pytest.approx(one.memory["activations"] / 8, rel=0.1)
+    for what in ("weights", "gradients", "optimiser", "moving average"):
+        assert replicas.memory[what] == one.memory[what]
+        assert spread.memory[what] == one.memory[what] // 4
+
+
+SHARDED = "{_target_:rdm.training.sharding.Sharded}"
+
+
+def test_script() -> None:
+    """The largest model of the paper, without its data, spread over eight devices."""
+    overrides = ["experiment=wikitext103/rdm_absorbing", "hardware=a100_40gb", "trainer=fsdp", "trainer.devices=8"]
+    page = script("-m", "rdm.plan", *overrides).stdout
+    for line in (
+        "432,231,424",
+        "128 sentences of 256 tokens: 32,768 tokens",
+        "1 x 16 sentences",
+        "0.22 GB",  # an eighth of 432M x 4 bytes
+        "fits into 40 GB",
+        "time of 100,000 steps",
+        "a vocabulary of 50,257",
+    ):
+        assert line in page, page
+
+
+@pytest.mark.parametrize("name", choices("hardware"))
+def test_hardware(name: str) -> None:
+    composed = compose_only("plan", f"hardware={name}")
+    check_types(composed.hardware, "hardware")
+    device = instantiate(composed.hardware)
+    assert 0 < device.utilisation < 1
+    assert device.peak["32-true"] > 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["trainer=ddp"], "trainer.devices: say how many devices there are"),
+        (["hardware=v100", "trainer=gpu"], "trainer.precision=bf16-mixed is not for V100"),
+        (["hardware=abacus"], "abacus"),
+        (["trainer.accumulate_grad_batches=99"], "too few for 99"),
+    ],
+)
+def test_mistakes(overrides: list[str], message: str) -> None:
+    assert message in script("-m", "rdm.plan", *overrides, code=2).stderr
