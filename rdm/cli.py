@@ -1,5 +1,6 @@
 """What the scripts share: a user's mistake ends in one line and exit code 2, never in a stack trace."""
 
+import errno
 import functools
 import os
 import sys
@@ -11,6 +12,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
+from torch.multiprocessing import ProcessRaisedException
 
 from rdm.errors import UserError, refuse
 from rdm.sweeps import Outcome, conclude, sweeping
@@ -39,10 +41,14 @@ def job(function: Callable[[DictConfig], Result]) -> Callable[[DictConfig], Resu
     return guarded
 
 
-def run(main: Callable[[], None]) -> None:
-    """Run a script. ``debug=true`` on the command line shows stack traces after all. Exit code 1: a job failed."""
+def run(main: Callable[[], None], rewrite: Callable[[list[str]], list[str]] = list) -> None:
+    """Run a script with the arguments that ``rewrite`` makes of those that were given.
+
+    ``debug=true`` on the command line shows stack traces after all. Exit code 1: a job of a sweep failed.
+    """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors come here instead of being printed by Hydra
     try:
+        sys.argv[1:] = rewrite(sys.argv[1:])
         main()
     except Exception as error:
         conclude()  # what there is of a sweep whose launcher gave up
@@ -65,7 +71,13 @@ def explain(error: BaseException) -> str | None:
     while cause is not None:
         if isinstance(cause, UserError):
             return str(cause)
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            return f"{cause.strerror}: make room; a run goes on with resume=auto"
         cause = cause.__cause__
+    if isinstance(error, ProcessRaisedException):  # in a rank that was forked: all that is left of it is text
+        *_, last = str(error).strip().splitlines()
+        kind, _, message = last.partition(": ")
+        return message if kind == f"{UserError.__module__}.{UserError.__name__}" else None
     if isinstance(error, MisconfigurationException):
         return str(error).splitlines()[0]
     if isinstance(error, HydraException | OmegaConfBaseException):

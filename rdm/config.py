@@ -45,15 +45,21 @@ def check_types(node: Any, path: str = "") -> None:
         check_types(value, where)
 
 
-class TrainOptions:
-    """The values of ``conf/train.yaml`` that belong to no group."""
+class Options:
+    """Values that belong to no group, of all scripts."""
 
     seed: int
     ckpt: str | None
     debug: bool
 
 
-class GenerateOptions(TrainOptions):
+class TrainOptions(Options):
+    """Those of ``conf/train.yaml``."""
+
+    resume: Literal["auto"] | None
+
+
+class GenerateOptions(Options):
     """Those of ``conf/generate.yaml``."""
 
     average: int
@@ -64,7 +70,7 @@ class GenerateOptions(TrainOptions):
     page: str | None
 
 
-class EvaluateOptions(TrainOptions):
+class EvaluateOptions(Options):
     """Those of ``conf/evaluate.yaml``."""
 
     average: int
@@ -78,7 +84,7 @@ class EvaluateOptions(TrainOptions):
     redo: bool
 
 
-def check_options(config: DictConfig, options: type[TrainOptions]) -> None:
+def check_options(config: DictConfig, options: type[Options]) -> None:
     """Check the values of ``config`` that ``options`` annotates."""
     for key, hint in get_type_hints(options).items():
         _check_value(config[key], hint, key)

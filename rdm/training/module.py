@@ -1,8 +1,10 @@
 """The one LightningModule: it trains any :class:`~rdm.systems.base.System`."""
 
+import random
 from hashlib import sha256
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
@@ -17,6 +19,9 @@ class TrainingModule(pl.LightningModule):
 
     A system returns sums; they are divided by the counts of the *whole* optimiser step, over ranks and accumulated
     micro-batches, so that padding, accumulation and the number of devices do not change the gradient.
+
+    Chance, too, follows from where a micro-batch stands, not from what was drawn before: there is no state of
+    generators to save, and a resumed run draws what the unbroken one would.
     """
 
     def __init__(self, system: System, optimization: Optimization) -> None:
@@ -25,15 +30,14 @@ class TrainingModule(pl.LightningModule):
         self.optimization = optimization
 
     def on_fit_start(self) -> None:
-        # Weights start alike on all ranks, dropout must not.
         self.seed = torch.initial_seed() % 2**32
-        torch.manual_seed(self.seed + self.global_rank)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         counts = {name: self._over_ranks(count) for name, count in batch.counts.items()}
         micro_batch = batch_idx % self.trainer.accumulate_grad_batches
-        seed = noise_seed(self.seed, self.global_step, micro_batch, self.global_rank)
-        terms = self.system.loss(batch, torch.Generator(self.device).manual_seed(seed))
+        place = (self.seed, self.global_step, micro_batch, self.global_rank)
+        seed_all(chance("dropout", *place))
+        terms = self.system.loss(batch, torch.Generator(self.device).manual_seed(chance("noise", *place)))
         # Lightning divides by the number of micro-batches, and DDP takes the mean over ranks: undo both.
         parts = self.trainer.accumulate_grad_batches * self.trainer.world_size
         means = {term.name: term.total / counts[term.unit] * parts for term in terms}
@@ -72,9 +76,16 @@ class TrainingModule(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
-def noise_seed(seed: int, step: int, micro_batch: int, rank: int) -> int:
-    """The noise of a micro-batch follows from where it stands: other on every rank, the same after a resume."""
-    return int(sha256(repr((seed, step, micro_batch, rank)).encode()).hexdigest()[:15], 16)
+def chance(kind: str, seed: int, step: int, micro_batch: int, rank: int) -> int:
+    """A seed that follows from where a micro-batch stands: other on every rank, the same after a resume."""
+    return int(sha256(repr((kind, seed, step, micro_batch, rank)).encode()).hexdigest()[:15], 16)
+
+
+def seed_all(seed: int) -> None:
+    """Set every generator that is nobody's own: those of Python, NumPy and torch, on all devices."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 def combine(terms: list[Term], means: dict[str, Tensor]) -> Tensor:
