@@ -5,7 +5,7 @@ READY := .venv/.ready
 DEMO := outputs/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train test test-slow lint bench soak audit comet clean
+.PHONY: help setup demo train test test-slow test-chaos lint bench soak audit comet clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,9 @@ test: $(READY)  ## run the tests (a few minutes)
 
 test-slow: $(READY)  ## run the long tests
 	$(BIN)/python -m pytest -m slow
+
+test-chaos: $(READY)  ## kill training at random moments, resume, compare with an untouched run (a few minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.chaos $(ARGS)
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .

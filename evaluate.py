@@ -1,6 +1,5 @@
 """Decode a split and record its metrics: ``python evaluate.py ckpt=outputs/<run>``; see conf/evaluate.yaml."""
 
-import sys
 import time
 from pathlib import Path
 
@@ -80,5 +79,4 @@ def main(config: DictConfig) -> Outcome:
 
 
 if __name__ == "__main__":
-    sys.argv[1:] = every_run(sys.argv[1:])
-    cli.run(main)
+    cli.run(main, every_run)

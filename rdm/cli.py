@@ -1,6 +1,7 @@
 """What the scripts share: a user's mistake ends in one line and exit code 2, never in a stack trace."""
 
 import argparse
+import errno
 import functools
 import os
 import shutil
@@ -59,10 +60,14 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; {self.prog} --help shows what it takes")
 
 
-def run(main: Callable[[], None]) -> None:
-    """Run a script. ``debug=true`` on the command line shows stack traces after all. Exit code 1: a job failed."""
+def run(main: Callable[[], None], rewrite: Callable[[list[str]], list[str]] = list) -> None:
+    """Run a script with the arguments that ``rewrite`` makes of those that were given.
+
+    ``debug=true`` on the command line shows stack traces after all. Exit code 1: a job of a sweep failed.
+    """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors come here instead of being printed by Hydra
     try:
+        sys.argv[1:] = rewrite(sys.argv[1:])
         main()
     except Exception as error:
         conclude()  # what there is of a sweep whose launcher gave up
@@ -85,6 +90,8 @@ def explain(error: BaseException) -> str | None:
     while cause is not None:
         if isinstance(cause, UserError):
             return str(cause)
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            return f"{cause.strerror}: make room; a run goes on with resume=auto"
         cause = cause.__cause__
     if isinstance(error, ProcessRaisedException):  # of a rank that was forked only the text is left
         name = f"{UserError.__module__}.{UserError.__qualname__}: "

@@ -84,6 +84,7 @@ class Options:
 class TrainOptions(Options):
     """Those of ``conf/train.yaml``."""
 
+    resume: Literal["auto"] | None
     compile: bool
 
 

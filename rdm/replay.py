@@ -17,8 +17,8 @@ from rdm.data.batching import Batch
 from rdm.errors import require
 from rdm.runs import Run
 from rdm.systems.base import System
-from rdm.training.guard import Part, load, random_numbers
-from rdm.training.module import combine
+from rdm.training.guard import Part, load
+from rdm.training.module import combine, seed_all
 
 PRECISIONS = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "32-true": torch.float32}
 
@@ -34,10 +34,10 @@ def replay(
 ) -> tuple[dict[str, float], list[str]]:
     """The loss of a micro-batch and its parts, and the parameters whose gradient is not finite."""
     device = next(system.parameters()).device
-    random_numbers(device).set_rng_state(part["dropout"])
+    seed_all(part["seeds"]["dropout"])
     batch = Batch(part["source"].to(device), part["target"].to(device), part["ids"], part["counts"])
     with torch.autocast(device.type, precision, enabled=precision != torch.float32):
-        terms = system.loss(batch, torch.Generator(device).manual_seed(part["noise_seed"]))
+        terms = system.loss(batch, torch.Generator(device).manual_seed(part["seeds"]["noise"]))
         means = {term.name: term.total / counts[term.unit].to(device) for term in terms}
         loss = combine(terms, means)
     system.zero_grad()

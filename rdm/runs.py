@@ -6,6 +6,9 @@ config.yaml  tokenizer.json  versions.json  checkpoints/*.ckpt  metrics.csv  fin
 import json
 import platform
 import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
@@ -16,6 +19,7 @@ import torch
 import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError, OmegaConfBaseException
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from torch import Tensor
 
 from rdm.config import build
@@ -24,8 +28,10 @@ from rdm.data.tokenizer import Tokenizer
 from rdm.decoding.base import Decoding
 from rdm.errors import UserError, require
 from rdm.evaluation.results import fingerprint
+from rdm.files import locked, write
 from rdm.models.int8 import in_int8
 from rdm.systems.base import System
+from rdm.training.checkpoints import Damaged, check_fits, read
 
 TRAINED = ("data", "model", "system", "diffusion", "reweighting", "optimizer")  # config groups that make a model
 SECTIONS = ("name", "seed", "data", "vocab", "system", "optimizer", "decoding", "trainer")
@@ -56,19 +62,6 @@ class Run:
     checkpoint: Path | None = None
 
     @classmethod
-    def create(cls, folder: str | Path, config: DictConfig, data: TextDataModule) -> "Run":
-        """Write what describes a run that is about to start."""
-        run = cls(Path(folder))
-        run.folder.mkdir(parents=True, exist_ok=True)
-        run._end.unlink(missing_ok=True)
-        OmegaConf.save(config, run.folder / "config.yaml", resolve=True)
-        data.tokenizer.save(run.folder / "tokenizer.json")
-        versions = {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
-        record = {"commit": commit(), "versions": versions, "data": data.fingerprint()}
-        (run.folder / "versions.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        return run
-
-    @classmethod
     def open(cls, path: str | None) -> "Run":
         """A run folder, or a checkpoint file in one."""
         if path is None:
@@ -80,6 +73,22 @@ class Run:
         folder = place if place.is_dir() else place.parent.parent
         require((folder / "config.yaml").is_file(), f"ckpt: {folder} is not a run folder (it has no config.yaml)")
         return cls(folder, None if place.is_dir() else place)
+
+    def describe(self, config: DictConfig, data: TextDataModule, overrides: Iterable[str]) -> None:
+        """Write what describes a run that is about to start, and the overrides it is started with."""
+        self._end.unlink(missing_ok=True)
+        for scrap in (self.folder / "checkpoints").glob(".*.partial"):
+            scrap.unlink()  # of a process that was killed
+        write(self.folder / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
+        data.tokenizer.save(self.folder / "tokenizer.json")
+        versions = {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+        record = {
+            "commit": commit(),
+            "versions": versions,
+            "data": data.fingerprint(),
+            "overrides": list(overrides),
+        }
+        write(self.folder / "versions.json", json.dumps(record, indent=2) + "\n")
 
     @property
     def _end(self) -> Path:
@@ -93,20 +102,6 @@ class Run:
     def finish(self) -> None:
         """Note that training came to its end."""
         self._end.touch()
-
-    def check_same_system(self, config: DictConfig) -> None:
-        """Refuse to continue this run with another system than it has been trained with."""
-        trained, given = (flatten(OmegaConf.to_container(c.system, resolve=True)) for c in (self.config, config))
-        for key in sorted(trained.keys() | given.keys()):
-            require(
-                trained.get(key) == given.get(key),
-                f"ckpt: {self.folder} was trained with {key}={trained.get(key)}, but here it is {given.get(key)}",
-            )
-
-    def check_same_tokenizer(self, data: TextDataModule) -> None:
-        """Refuse to continue this run on data in which the same id is another piece of text."""
-        same = Tokenizer.load(self.folder / "tokenizer.json").fingerprint() == data.tokenizer.fingerprint()
-        require(same, f"ckpt: the tokenizer of {self.folder} is not that of this data; use the data it was trained on")
 
     @property
     def config(self) -> DictConfig:
@@ -147,13 +142,46 @@ class Run:
             found = f"average={average}, but {self.folder} has {len(numbered)} numbered checkpoints to average"
             require(len(numbered) >= average, found)
             return numbered[-average:]
+        newest = self._newest_first()
+        require(len(newest) > 0, f"ckpt: {self.folder} has no checkpoint yet")
+        return newest[:1]
+
+    def _newest_first(self) -> list[Path]:
+        """The checkpoint that was named, or else all there are."""
         if self.checkpoint is not None:
-            load_checkpoint(self.checkpoint)  # whoever reads it next may say less clearly what is wrong with it
             return [self.checkpoint]
-        last = self.folder / "checkpoints" / "last.ckpt"
-        candidates = [*numbered[-1:], *([last] if last.exists() else [])]
-        require(len(candidates) > 0, f"ckpt: {self.folder} has no checkpoint yet")
-        return [max(candidates, key=lambda file: int(load_checkpoint(file)["global_step"]))]
+        folder = self.folder / "checkpoints"
+        between = [last for last in folder.glob("last.ckpt") if not last.is_symlink()]
+        return between + sorted(folder.glob("step_*.ckpt"), reverse=True)
+
+    @contextmanager
+    def taken(self, resume: bool) -> Iterator[None]:
+        """Work in this folder: alone, and where another run is, only to resume it."""
+        if getattr(rank_zero_only, "rank", 0) > 0:  # one of several processes that were started apart: the first has it
+            yield
+            return
+        with locked(self.folder):
+            require(
+                resume or not (self.folder / "config.yaml").exists(),
+                f"{self.folder} holds a run already; go on with it by resume=auto, or name another hydra.run.dir",
+            )
+            yield
+
+    def to_resume(self, config: DictConfig, data: TextDataModule) -> Path | None:
+        """The newest checkpoint that is whole, if there is any to go on from with this configuration and data."""
+        found = self._newest_first()
+        for file in found:
+            try:
+                state = read(file)
+            except Damaged as error:
+                if self.checkpoint is not None:
+                    raise
+                rank_zero_only(print)(f"warning: {error}; going on from the one before", file=sys.stderr)
+                continue
+            check_fits(file, state, OmegaConf.to_container(config.system, resolve=True), data.tokenizer)
+            return file
+        require(len(found) == 0, f"ckpt: no checkpoint of {self.folder} is whole; remove them to start anew")
+        return None
 
     def data(self) -> TextDataModule:
         """The run's data with the run's own tokenizer."""
@@ -219,6 +247,18 @@ class Loaded:
         }
 
 
+def as_before(arguments: list[str]) -> list[str]:
+    """With ``ckpt=<run>``, what that run was started with before what is said now: the latter wins."""
+    named = [Path(text.removeprefix("ckpt=").strip("'\"")) for text in arguments if text.startswith("ckpt=")]
+    for place in named:
+        record = (place if place.is_dir() else place.parent.parent) / "versions.json"
+        if record.is_file():
+            earlier = json.loads(record.read_text(encoding="utf-8")).get("overrides", [])
+            kept = [text for text in earlier if not text.startswith(("ckpt=", "resume=")) and text not in arguments]
+            return [*kept, *arguments]
+    return arguments
+
+
 def load(config: DictConfig) -> Loaded:
     """The run, weights and strategy that the options of evaluate.py and generate.py ask for."""
     run = Run.open(config.ckpt)
@@ -230,13 +270,6 @@ def load(config: DictConfig) -> Loaded:
         require(device == "cpu", f"int8=true computes on a CPU only, and this is {device}: add device=cpu")
         system = in_int8(system)
     return Loaded(run, system, step, decoding, run.data(), config.int8)
-
-
-def flatten(node: Any, path: str = "system") -> dict[str, Any]:
-    """Leaves of nested dictionaries by dotted path."""
-    if not isinstance(node, dict):
-        return {path: node}
-    return {key: value for name, child in node.items() for key, value in flatten(child, f"{path}.{name}").items()}
 
 
 def stamped(*files: Path) -> tuple[tuple[Path, int], ...]:
@@ -258,8 +291,11 @@ def load_data(folder: Path, files: tuple[tuple[Path, int], ...]) -> TextDataModu
 @lru_cache(maxsize=1)
 def load_system(folder: Path, files: tuple[tuple[Path, int], ...]) -> tuple[System, int]:
     """Cached, so that a sweep over decoding options in one process loads its checkpoint once."""
-    system = build(Run(folder).config.system, "system", System)
-    states = [load_checkpoint(file) for file, _ in files]
+    config, tokenizer = Run(folder).config, Tokenizer.load(folder / "tokenizer.json")
+    system = build(config.system, "system", System)
+    states = [read(file) for file, _ in files]
+    for (file, _), state in zip(files, states, strict=True):
+        check_fits(file, state, OmegaConf.to_container(config.system, resolve=True), tokenizer)
     weights = average_weights([state["state_dict"] for state in states])
     try:
         system.load_state_dict({name.removeprefix("system."): value for name, value in weights.items()})
@@ -268,14 +304,6 @@ def load_system(folder: Path, files: tuple[tuple[Path, int], ...]) -> tuple[Syst
             f"{files[-1][0]} does not fit the configuration beside it: {str(error).splitlines()[-1].strip()}"
         ) from error
     return system.eval(), int(states[-1]["global_step"])
-
-
-def load_checkpoint(file: Path) -> dict[str, Any]:
-    """The content of a checkpoint, as plain data: nothing in it is executed."""
-    try:
-        return torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:
-        raise UserError(f"{file} is not a readable checkpoint ({type(error).__name__})") from error
 
 
 def average_weights(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -242,21 +242,6 @@ def test_sweep_over_reweighting(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*/checkpoints/last.ckpt"))) == 2
 
 
-def test_a_resumed_run_ends_where_the_unbroken_one_does(run: Path, tmp_path: Path) -> None:
-    """Six steps and six more give the weights of twelve, to the bit."""
-    unbroken = train(tmp_path / "unbroken", "trainer.max_steps=12", "optimizer=inverse_sqrt")
-    first = train(tmp_path / "first", "optimizer=inverse_sqrt")
-    second = train(tmp_path / "second", f"ckpt={first}", "trainer.max_steps=12", "optimizer=inverse_sqrt")
-    assert not (second / "checkpoints" / "step_0000006.ckpt").exists()
-    states = [torch.load(folder / "checkpoints" / "step_0000012.ckpt") for folder in (unbroken, second)]
-    for part in ("state_dict", "current_model_state"):
-        for name, value in states[0][part].items():
-            assert torch.equal(value, states[1][part][name]), f"{part} {name}"
-    # Saved twice: averaged, to decode with, and as they are, to train on.
-    weights = "system.denoiser.network.tokens.weight"
-    assert not torch.equal(states[0]["state_dict"][weights], states[0]["current_model_state"][weights])
-
-
 def test_own_files(tmp_path: Path) -> None:
     """Aligned text from a folder, packed or not, is trained on and evaluated like the generated text."""
     for split, count, seed in (("train", 200, 1), ("valid", 8, 2), ("test", 8, 3)):

@@ -5,7 +5,7 @@ and can be known before a single sentence is read.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import cycle, islice
@@ -242,6 +242,8 @@ class StepLoader:
         self.loader, self.accumulate = loader, accumulate
         # Batches of this epoch so far: saved with a checkpoint, so that a resumed run goes on with the next one.
         self.handed_out = self.resumed_at = 0
+        # Called when the next step is asked for: all there is to do about the one before has been done.
+        self.between_steps: Callable[[], None] = lambda: None
 
     def state_dict(self) -> dict[str, int]:
         return {"handed_out": self.handed_out}
@@ -261,6 +263,7 @@ class StepLoader:
         self.sampler.start, self.handed_out, self.resumed_at = self.resumed_at, self.resumed_at, 0
         batches = iter(self.loader)
         while step := list(islice(batches, self.accumulate)):
+            self.between_steps()
             for batch in with_step_counts(step):
                 self.handed_out += 1
                 yield batch

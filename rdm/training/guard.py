@@ -50,14 +50,7 @@ class Guard(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int
     ) -> None:
         assert isinstance(pl_module, TrainingModule)
-        self._parts.append(
-            {
-                **vars(batch),
-                "rank": trainer.global_rank,
-                "noise_seed": pl_module.noise_seed(batch_idx),
-                "dropout": random_numbers(pl_module.device).get_rng_state(),
-            }
-        )
+        self._parts.append({**vars(batch), "rank": trainer.global_rank, "seeds": pl_module.seeds(batch_idx)})
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
         self._losses.append(loss.detach())
@@ -88,11 +81,6 @@ class Guard(pl.Callback):
         self.skipped += 1
         optimizer.zero_grad()  # what has no gradient is not updated, by no weight decay either
         rank_zero_only(print)(f"warning: {told}; left out, {self.skipped} of at most {self.skip}", file=sys.stderr)
-
-
-def random_numbers(device: torch.device) -> Any:
-    """The module with ``get_rng_state`` and ``set_rng_state`` of the numbers that dropout takes on ``device``."""
-    return torch if device.type == "cpu" else torch.get_device_module(device)
 
 
 def scale_can_fall(trainer: pl.Trainer) -> bool:

@@ -1,19 +1,40 @@
-"""Loggers that need a word of explanation."""
+"""Loggers: they go on where a run was killed, and keep what belongs to one job apart from the next."""
 
+import csv
 import functools
+import io
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from secrets import token_hex
 from typing import Any, TypeVar
 
+import pytorch_lightning.loggers as lightning
 from omegaconf import DictConfig
 from pytorch_lightning.loggers import Logger, WandbLogger
 
 from rdm.errors import UserError
+from rdm.files import write
 
 Result = TypeVar("Result")
 # What tells runs of an ablation apart: tags, and what is trained also the group, whose curves W&B averages over seeds.
 TRAINED = ("data", "system", "diffusion", "reweighting")
 TAGGED = (*TRAINED, "decoding", "schedule", "steps")
+
+
+class CSVLogger(lightning.CSVLogger):
+    """Rows are saved with a checkpoint: after a resume none is missing, and none of a lost step is there twice."""
+
+    def so_far(self) -> str:
+        """``metrics.csv`` as it should be now."""
+        self.save()
+        file = Path(self.experiment.metrics_file_path)
+        return file.read_text(encoding="utf-8") if file.exists() else ""
+
+    def go_on_from(self, rows: str) -> None:
+        """Begin with ``rows``. What was in the file before is gone already: Lightning empties it."""
+        self.experiment.metrics[:0] = csv.DictReader(io.StringIO(rows))
+        self.save()
 
 
 def wandb_logger(
@@ -42,12 +63,22 @@ def wandb_logger(
         project=project,
         save_dir=save_dir,
         name=name,
+        id=identity(Path(save_dir)) if job_type == "train" else None,
         offline=offline,
         group="/".join(str(choices[each]) for each in TRAINED if each in choices),
         job_type=job_type,
         tags=[f"{each}:{choices[each]}" for each in TAGGED if each in choices],
         **mode,
     )
+
+
+def identity(folder: Path) -> str:
+    """The W&B id of the run in ``folder``, which keeps it when it is resumed."""
+    file = folder / "wandb_id"
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write(file, token_hex(4))
+    return file.read_text(encoding="utf-8")
 
 
 def one_run(job: Callable[[DictConfig], Result]) -> Callable[[DictConfig], Result]:

@@ -1,8 +1,10 @@
 """The one LightningModule: it trains any :class:`~rdm.systems.base.System`."""
 
+import random
 from hashlib import sha256
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
@@ -18,6 +20,9 @@ class TrainingModule(pl.LightningModule):
 
     A system returns sums; they are divided by the counts of the *whole* optimiser step, over ranks and accumulated
     micro-batches, so that padding, accumulation and the number of devices do not change the gradient.
+
+    Chance, too, follows from where a micro-batch stands, not from what was drawn before: there is no state of
+    generators to save, and a resumed run draws what the unbroken one would.
     """
 
     def __init__(self, system: System, optimization: Optimization) -> None:
@@ -30,13 +35,13 @@ class TrainingModule(pl.LightningModule):
             shard(self.system, self.device_mesh["data_parallel"])
 
     def on_fit_start(self) -> None:
-        # Weights start alike on all ranks, dropout must not.
         self.seed = torch.initial_seed() % 2**32
-        torch.manual_seed(self.seed + self.global_rank)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         counts = {name: self._over_ranks(count) for name, count in batch.counts.items()}
-        terms = self.system.loss(batch, torch.Generator(self.device).manual_seed(self.noise_seed(batch_idx)))
+        seeds = self.seeds(batch_idx)
+        seed_all(seeds["dropout"])
+        terms = self.system.loss(batch, torch.Generator(self.device).manual_seed(seeds["noise"]))
         # Lightning divides by the number of micro-batches, and DDP takes the mean over ranks: undo both.
         parts = self.trainer.accumulate_grad_batches * self.trainer.world_size
         means = {term.name: term.total / counts[term.unit] * parts for term in terms}
@@ -46,10 +51,11 @@ class TrainingModule(pl.LightningModule):
         self.log("train/target_tokens", counts["tokens"].float(), batch_size=1)
         return loss
 
-    def noise_seed(self, batch_idx: int) -> int:
-        """The seed of the noise of the micro-batch that comes now."""
+    def seeds(self, batch_idx: int) -> dict[str, int]:
+        """Of the noise and of the dropout of a micro-batch."""
         micro_batch = batch_idx % self.trainer.accumulate_grad_batches
-        return noise_seed(self.seed, self.global_step, micro_batch, self.global_rank)
+        place = (self.seed, self.global_step, micro_batch, self.global_rank)
+        return {kind: chance(kind, *place) for kind in ("noise", "dropout")}
 
     def _over_ranks(self, count: Tensor) -> Tensor:
         return torch.as_tensor(self.all_gather(count)).sum() if self.trainer.world_size > 1 else count
@@ -80,9 +86,16 @@ class TrainingModule(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
-def noise_seed(seed: int, step: int, micro_batch: int, rank: int) -> int:
-    """The noise of a micro-batch follows from where it stands: other on every rank, the same after a resume."""
-    return int(sha256(repr((seed, step, micro_batch, rank)).encode()).hexdigest()[:15], 16)
+def chance(kind: str, seed: int, step: int, micro_batch: int, rank: int) -> int:
+    """A seed that follows from where a micro-batch stands: other on every rank, the same after a resume."""
+    return int(sha256(repr((kind, seed, step, micro_batch, rank)).encode()).hexdigest()[:15], 16)
+
+
+def seed_all(seed: int) -> None:
+    """Set every generator that is nobody's own: those of Python, NumPy and torch, on all devices."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 def combine(terms: list[Term], means: dict[str, Tensor]) -> Tensor:

@@ -261,6 +261,15 @@ def test_a_loader_goes_on_where_it_was(tmp_path: Path, workers: int, accumulate:
     assert contents(epoch_of(resumed, 2)) == expected[1]
 
 
+def test_between_steps(tmp_path: Path) -> None:
+    """Told before every step, never within one; what is saved then is where the next step begins."""
+    loader, seen = StepLoader(translation_loader(tmp_path, 0).loader, 3), []
+    loader.between_steps = lambda: seen.append(loader.state_dict()["handed_out"])
+    batches = len(epoch_of(loader, 0))
+    assert batches > 3
+    assert seen == list(range(0, batches, 3))
+
+
 def test_a_finished_epoch_is_not_resumed(tmp_path: Path) -> None:
     """Its state is that of the beginning of the next one."""
     loader = translation_loader(tmp_path, 0)

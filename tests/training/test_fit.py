@@ -16,7 +16,7 @@ from rdm.decoding.beam import BeamSearch
 from rdm.evaluation.metrics.corpus import sacre_bleu
 from rdm.systems.base import System
 from rdm.training.ema import EMA, warmed_up_decay
-from rdm.training.module import TrainingModule, noise_seed
+from rdm.training.module import TrainingModule, chance
 from rdm.training.optim import Cosine, InverseSqrt, Optimization
 from rdm.training.sampling import SampleAtValidation
 from rdm.vocab import Vocab
@@ -122,8 +122,8 @@ def test_mixed_precision_with_clipping() -> None:
 
 def test_noise_differs_by_seed_step_micro_batch_and_rank() -> None:
     keys = [(1, 0, 0, 0), (2, 0, 0, 0), (1, 1, 0, 0), (1, 0, 1, 0), (1, 0, 0, 1), (1, 10, 0, 0), (11, 0, 0, 0)]
-    assert len({noise_seed(*key) for key in keys}) == len(keys)
-    assert noise_seed(*keys[0]) == noise_seed(*keys[0])
+    assert len({chance(kind, *key) for kind in ("noise", "dropout") for key in keys}) == 2 * len(keys)
+    assert chance("noise", *keys[0]) == chance("noise", *keys[0])
 
 
 def test_decay_warms_up() -> None:

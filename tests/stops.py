@@ -1,0 +1,36 @@
+"""Callbacks that do to a run what clusters and people do; named on the command line as ``+callbacks.stop._target_``."""
+
+import errno
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+
+
+class SignalAfter(pl.Callback):
+    """A signal in the middle of step number ``steps``, to the last rank alone, or to the process that waits for all."""
+
+    def __init__(self, steps: int, name: str = "SIGTERM", launcher: bool = False) -> None:
+        self.steps, self.number, self.launcher = steps, signal.Signals[name], launcher
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        due = trainer.global_step + 1 == self.steps and trainer.global_rank == trainer.world_size - 1
+        if due and batch_idx % trainer.accumulate_grad_batches == 0:
+            os.kill(os.getppid() if self.launcher else os.getpid(), self.number)
+
+
+class FullDisk(pl.Callback):
+    """From step number ``steps`` on nothing gets to the disk."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.global_step + 1 == self.steps:
+            os.fsync = self.fail
+
+    @staticmethod
+    def fail(descriptor: int | Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,0 +1,192 @@
+"""Runs that are stopped, killed or damaged and go on, through the script itself."""
+
+import fcntl
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rdm.runs import Run
+from rdm.training.checkpoints import load
+from tests.same import assert_same_run
+from tests.scripts import ROOT, script
+
+SMALL = [
+    "data.corpus.train_size=200",
+    "data.corpus.valid_size=8",
+    "data.corpus.test_size=8",
+    "data.max_tokens=1000",
+    "model.dim=16",
+    "model.hidden=16",
+    "model.dropout=0.1",
+    "decoding.steps=2",
+    "optimizer=inverse_sqrt",
+    "trainer.max_steps=8",
+    "trainer.val_check_interval=3",
+    "trainer.log_every_n_steps=1",
+    "callbacks.progress=null",
+    "+trainer.enable_progress_bar=false",
+]
+DDP = ["trainer=ddp_cpu", "trainer.accumulate_grad_batches=2"]
+
+
+def train(folder: Path, *overrides: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
+    return script("train.py", *SMALL, f"hydra.run.dir={folder}", *overrides, code=code)
+
+
+def stopping(step: int, **options: object) -> list[str]:
+    """Overrides that send the run a signal in this step."""
+    values = {"_target_": "tests.stops.SignalAfter", "steps": step, **options}
+    return [f"+callbacks.stop.{key}={value}" for key, value in values.items()]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "unbroken"
+    train(folder)
+    return folder
+
+
+@pytest.fixture
+def run(unbroken: Path, tmp_path: Path) -> Path:
+    """A copy, to be spoilt."""
+    return Path(shutil.copytree(unbroken, tmp_path / "run", symlinks=True))
+
+
+def test_the_same_command_goes_on(unbroken: Path, tmp_path: Path) -> None:
+    """In the same folder; where nothing is, it starts. What a killed process left behind is cleared away."""
+    folder = tmp_path / "run"
+    stopped = train(folder, "resume=auto", *stopping(5), code=143)
+    assert "SIGTERM: saved at step 5; the same command with resume=auto goes on from there" in stopped.stdout
+    assert not Run(folder).finished
+    scrap = folder / "checkpoints" / ".step_0000006.ckpt.partial"
+    scrap.write_bytes(b"half")
+    resumed = train(folder, "resume=auto")
+    assert f"going on from {folder}/checkpoints/last.ckpt" in resumed.stdout
+    assert Run(folder).finished
+    assert_same_run(unbroken, folder)
+
+
+def test_in_a_new_folder(unbroken: Path, tmp_path: Path) -> None:
+    """``ckpt=`` alone is enough: the run is configured as it was, and its log is carried over."""
+    train(tmp_path / "first", *stopping(4), code=143)
+    script("train.py", f"ckpt={tmp_path / 'first'}", f"hydra.run.dir={tmp_path / 'second'}", "~callbacks.stop")
+    files = {file.name for file in (tmp_path / "first" / "samples").iterdir()}
+    for name in files:  # those of validations before it are where they were made
+        shutil.copy(tmp_path / "first" / "samples" / name, tmp_path / "second" / "samples" / name)
+    shutil.copy(tmp_path / "first" / "checkpoints" / "step_0000003.ckpt", tmp_path / "second" / "checkpoints")
+    assert_same_run(unbroken, tmp_path / "second")
+
+
+def test_two_processes(tmp_path: Path) -> None:
+    """A signal to one rank, or to the process that started them, stops both after the same step."""
+    train(tmp_path / "unbroken", *DDP)
+    folder = tmp_path / "broken"
+    train(folder, *DDP, *stopping(2), code=143)
+    assert load(folder / "checkpoints" / "last.ckpt")["global_step"] == 2
+    train(folder, *DDP, *stopping(5, name="SIGUSR1", launcher="true"), "resume=auto", code=138)
+    train(folder, *DDP, "resume=auto")
+    assert_same_run(tmp_path / "unbroken", folder)
+
+
+def test_another_run_in_the_folder_is_refused(unbroken: Path) -> None:
+    before = (unbroken / "metrics.csv").read_bytes()
+    refused = train(unbroken, code=2).stderr
+    assert (
+        refused
+        == f"error: {unbroken} holds a run already; go on with it by resume=auto, or name another hydra.run.dir\n"
+    )
+    assert (unbroken / "metrics.csv").read_bytes() == before
+
+
+def test_two_at_once_are_refused(unbroken: Path) -> None:
+    """Even with resume=auto."""
+    with (unbroken / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refused = train(unbroken, "resume=auto", code=2).stderr
+    assert refused == f"error: another process is training in {unbroken}; wait for it, or name another folder\n"
+
+
+def test_a_finished_run_stays_as_it_is(run: Path, unbroken: Path) -> None:
+    train(run, "resume=auto")
+    assert Run(run).finished
+    assert_same_run(unbroken, run)
+
+
+def spoil(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(run: Path, unbroken: Path) -> None:
+    spoil(run / "checkpoints" / "last.ckpt")
+    (run / "checkpoints" / "step_0000006.ckpt").write_bytes(b"truncated")
+    refused = script("evaluate.py", f"ckpt={run}", code=2).stderr
+    assert refused.startswith(f"error: {run}/checkpoints/last.ckpt is damaged: the checksum of")
+    refused = script("evaluate.py", f"ckpt={run}", "average=2", code=2).stderr
+    assert refused == f"error: {run}/checkpoints/step_0000006.ckpt is not a readable checkpoint (BadZipFile)\n"
+    resumed = train(run, "resume=auto")
+    first, second, *_ = resumed.stderr.splitlines()
+    assert first.startswith(f"warning: {run}/checkpoints/last.ckpt is damaged")
+    assert second.startswith(f"warning: {run}/checkpoints/step_0000006.ckpt is not a readable checkpoint")
+    assert f"going on from {run}/checkpoints/step_0000003.ckpt" in resumed.stdout
+    assert_same_run(unbroken, run)
+
+
+def test_no_checkpoint_is_whole(run: Path) -> None:
+    for file in (run / "checkpoints").iterdir():
+        file.write_bytes(b"")
+    refused = train(run, "resume=auto", code=2).stderr
+    assert refused.splitlines()[-1] == f"error: ckpt: no checkpoint of {run} is whole; remove them to start anew"
+
+
+def test_a_checkpoint_of_another_model(run: Path, tmp_path: Path) -> None:
+    """Put among those of a run that it does not belong to: the field that differs is named."""
+    other = tmp_path / "other"
+    train(other, "trainer.max_steps=3", "model.dim=32")
+    shutil.copy(other / "checkpoints" / "step_0000003.ckpt", run / "checkpoints" / "last.ckpt")
+    message = "last.ckpt was trained with system.denoiser.network.dim=32, but here it is 16"
+    assert message in script("evaluate.py", f"ckpt={run}", code=2).stderr
+    assert message in train(run, "resume=auto", code=2).stderr
+
+
+def test_a_checkpoint_of_another_vocabulary(run: Path) -> None:
+    tokenizer = json.loads((run / "tokenizer.json").read_text())
+    vocab = tokenizer["model"]["vocab"]
+    (first, second) = list(vocab)[-2:]
+    vocab[first], vocab[second] = vocab[second], vocab[first]
+    (run / "tokenizer.json").write_text(json.dumps(tokenizer))
+    assert "the tokenizer of" in script("evaluate.py", f"ckpt={run}", code=2).stderr
+
+
+@pytest.mark.parametrize("devices", [[], DDP], ids=["one process", "two"])
+def test_full_disk(tmp_path: Path, devices: list[str]) -> None:
+    """One line; what was saved before is as it was, and the run goes on from there."""
+    full = ["+callbacks.full._target_=tests.stops.FullDisk", "+callbacks.full.steps=5"]
+    stopped = train(tmp_path, *devices, *full, code=2)
+    line = stopped.stderr.splitlines()[-1]
+    assert line.startswith(
+        f"error: {tmp_path}/checkpoints/step_0000006.ckpt cannot be written: No space left on device"
+    )
+    assert sorted(file.name for file in (tmp_path / "checkpoints").iterdir()) == ["last.ckpt", "step_0000003.ckpt"]
+    assert "Traceback" not in stopped.stderr
+    train(tmp_path, *devices, "resume=auto")
+
+
+def test_wandb_goes_on_with_the_same_run(tmp_path: Path) -> None:
+    train(tmp_path, "logger=wandb", *stopping(2), code=143)
+    train(tmp_path, "logger=wandb", "resume=auto")
+    names = [file.name for file in (tmp_path / "wandb").glob("offline-run-*")]
+    assert {name.rpartition("-")[2] for name in names} == {(tmp_path / "wandb_id").read_text()}
+
+
+def test_killed_and_resumed() -> None:
+    """The short form of ``make test-chaos``."""
+    command = [sys.executable, "-m", "tests.chaos", "--kills=2", "--ranks=1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 bit-equal endings" in done.stdout

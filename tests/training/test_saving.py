@@ -1,0 +1,129 @@
+"""A run that was stopped anywhere ends where the unbroken one does: weights, optimiser, log, to the bit."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+from torch import nn
+
+from rdm.errors import UserError
+from rdm.training.checkpoints import WholeFiles, load
+from rdm.training.ema import EMA
+from rdm.training.loggers import CSVLogger
+from rdm.training.module import TrainingModule
+from rdm.training.optim import InverseSqrt, Optimization
+from rdm.training.sampling import SampleAtValidation
+from rdm.training.saving import Saving
+from tests.builders import sampler, tiny_system, toy_data
+from tests.same import assert_same_run
+from tests.stops import SignalAfter
+
+STEPS = 10
+BATCHES = 7  # an epoch
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*Experiment logs directory.*", "ignore:.*num_workers.*")
+
+
+def train(folder: Path, steps: int = STEPS, stop: pl.Callback | None = None, **options: Any) -> pl.Trainer:
+    """Train, or go on with what is in ``folder``."""
+    pl.seed_everything(1, verbose=False)
+    data = toy_data(train=24, max_tokens=64)
+    assert len(data.train_dataloader()) == BATCHES
+    module = TrainingModule(tiny_system(data.vocab, dim=16), Optimization(InverseSqrt(3), lr=1e-2))
+    for part in module.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.2
+    saving = Saving(str(folder / "checkpoints"), every_n_steps=3, keep=2)
+    sampling = SampleAtValidation(sampler(steps=2), sentences=2)
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_steps=steps,
+        max_epochs=-1,
+        callbacks=[EMA(), sampling, saving, pl.callbacks.LearningRateMonitor(), *([stop] if stop else [])],
+        logger=CSVLogger(str(folder), name="", version=""),
+        plugins=[WholeFiles()],
+        log_every_n_steps=1,
+        check_val_every_n_epoch=None,
+        use_distributed_sampler=False,
+        num_sanity_val_steps=0,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **{"val_check_interval": 3, **options},
+    )
+    last = folder / "checkpoints" / "last.ckpt"
+    with saving.heeding_signals(trainer):
+        trainer.fit(module, data, ckpt_path=last if last.exists() else None)
+    return trainer
+
+
+def step_of(folder: Path) -> int:
+    return load(folder / "checkpoints" / "last.ckpt")["global_step"]
+
+
+SCHEMES: dict[str, tuple[dict[str, int], tuple[int, ...]]] = {
+    "within an epoch, at a validation, at the end of an epoch": ({}, (1, 3, 7, 8)),
+    "at a validation at the end of an epoch": ({"val_check_interval": BATCHES}, (2, 7)),
+    "accumulating; the last step of an epoch is shorter": ({"accumulate_grad_batches": 2}, (2, 4, 5)),
+    "validating amid a step": ({"accumulate_grad_batches": 2, "val_check_interval": 5}, (3, 8)),
+}
+
+
+@pytest.mark.parametrize(("options", "stops"), SCHEMES.values(), ids=SCHEMES.keys())
+def test_stopped(options: dict[str, int], stops: tuple[int, ...], tmp_path: Path) -> None:
+    """One after the other, at each of ``stops``: what is then saved is the end of that step, and nothing is missing."""
+    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
+    train(unbroken, **options)
+    for step in stops:
+        with pytest.raises(SystemExit) as stopped:
+            train(broken, stop=SignalAfter(step), **options)
+        assert stopped.value.code == 143
+        assert step_of(broken) == step
+    train(broken, **options)
+    assert step_of(broken) == STEPS
+    assert_same_run(unbroken, broken)
+
+
+@pytest.mark.parametrize("steps", [4, BATCHES], ids=["within an epoch", "at its end"])
+def test_made_longer(steps: int, tmp_path: Path) -> None:
+    """A run that came to its end goes on like one that was to be longer from the beginning."""
+    train(tmp_path / "long")
+    train(tmp_path / "short", steps=steps)
+    assert step_of(tmp_path / "short") == steps
+    train(tmp_path / "short")
+    assert_same_run(tmp_path / "long", tmp_path / "short")
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGUSR1", 138), ("SIGINT", 130)])
+def test_signals(name: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        train(tmp_path, stop=SignalAfter(2, name))
+    assert stopped.value.code == code
+    assert f"{name}: saved at step 2; the same command with resume=auto goes on" in capsys.readouterr().out
+    assert step_of(tmp_path) == 2
+
+
+def test_what_is_kept(tmp_path: Path) -> None:
+    """So many numbered ones; ``last`` names the newest, or is a checkpoint of its own between two of them."""
+    train(tmp_path)
+    folder = tmp_path / "checkpoints"
+    assert sorted(file.name for file in folder.iterdir()) == ["last.ckpt", "step_0000006.ckpt", "step_0000009.ckpt"]
+    assert not (folder / "last.ckpt").is_symlink()
+    train(tmp_path, steps=12)
+    assert (folder / "last.ckpt").readlink() == Path("step_0000012.ckpt")
+
+
+def test_the_last_validation_is_not_forgotten(tmp_path: Path) -> None:
+    """What a sweep takes a run for, though nothing is validated after the resume, or nothing is left to do."""
+    unbroken = train(tmp_path / "unbroken")
+    with pytest.raises(SystemExit):
+        train(tmp_path / "broken", stop=SignalAfter(STEPS - 1))
+    for _ in range(2):
+        assert train(tmp_path / "broken").callback_metrics["val/loss"] == unbroken.callback_metrics["val/loss"]
+
+
+def test_bad_values() -> None:
+    for options in ({"every_n_steps": 0}, {"every_n_steps": 1, "keep": 0}):
+        with pytest.raises(UserError, match="must be at least 1, got 0"):
+            Saving("nowhere", **options)
