@@ -122,7 +122,13 @@ class Attempt:
                 patch(lambda: (os.write(here, b"!"), time.sleep(LIMIT))[1])
             arguments = ["train.py", *TINY, f"hydra.run.dir={folder}", *overrides]
             scripts._run(
-                {"arguments": arguments, "stdin": "/dev/null", "stdout": str(self.log), "stderr": str(self.log)}
+                {
+                    "arguments": arguments,
+                    "stdin": "/dev/null",
+                    "stdout": str(self.log),
+                    "stderr": str(self.log),
+                    "environment": {},
+                }
             )
         os.close(here)
 

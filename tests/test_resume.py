@@ -117,8 +117,10 @@ def test_a_finished_run_stays_as_it_is(run: Path, unbroken: Path) -> None:
 
 
 def spoil(file: Path) -> None:
+    """As many wrong bytes as cannot all fall between two records, where nothing is read."""
     content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
+    middle = len(content) // 2
+    content[middle : middle + 200] = bytes(255 - byte for byte in content[middle : middle + 200])
     file.write_bytes(content)
 
 
