@@ -40,7 +40,9 @@ def test_two_processes(whole: dict[str, Tensor], tmp_path: Path, strategy: str, 
     file = tmp_path / "ranks.pt"
     command = [sys.executable, "-m", "tests.training.one_step", str(file), "2", str(accumulate), strategy]
     subprocess.run(command, check=True, timeout=300, capture_output=True)
-    assert_same(whole, torch.load(file))
+    assert_same(whole, shared := torch.load(file))
+    largest = max(gradient.abs().max() for gradient in whole.values())
+    assert max((whole[name] - shared[name]).abs().max() for name in whole) < 1e-6 * largest
 
 
 @pytest.mark.parametrize("name", RECIPES)
