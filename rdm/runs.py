@@ -274,6 +274,8 @@ def load(config: DictConfig) -> Loaded:
 
 def stamped(*files: Path) -> tuple[tuple[Path, int], ...]:
     """Files with the time of their last change: what is cached under them is read again when they change."""
+    for file in files:
+        require(file.is_file(), f"there is no {file}: the run is not complete")
     return tuple((file, file.stat().st_mtime_ns) for file in files)
 
 

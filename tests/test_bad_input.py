@@ -63,7 +63,7 @@ TRAIN: list[tuple[list[str], str]] = [
     (["trainer.val_check_interval=0"], "trainer.val_check_interval must be above 0, got 0"),
     (["data.num_workers=-1"], "data.num_workers must be 0 or above, got -1"),
     (["data.max_tokens=5"], "more than data.max_tokens=5"),
-    (["data.max_tokens=0"], "data.max_tokens must be at least 1, got 0"),
+    (["data.max_tokens=0"], "data.max_tokens=0 is too little for 1 batches"),
     (["data.max_tokens=null"], "give data.max_tokens or data.max_sentences"),
     (["data.corpus.train_size=0"], "every split needs an example"),
     # Places.
@@ -108,7 +108,7 @@ EVALUATE: list[tuple[list[str], str]] = [
     (["ckpt={world}/empty_checkpoint"], "is not a readable checkpoint"),
     (["ckpt={world}/text_checkpoint"], "is not a readable checkpoint"),
     (["ckpt={world}/run/config.yaml"], "is not a run folder (it has no config.yaml)"),
-    (["ckpt={world}/no_tokenizer"], "no tokenizer at {world}/no_tokenizer/tokenizer.json"),
+    (["ckpt={world}/no_tokenizer"], "there is no {world}/no_tokenizer/tokenizer.json: the run is not complete"),
     (["ckpt={world}/cut_tokenizer"], "tokenizer.json is not a tokenizer"),
     (["ckpt={world}/ids_out_of_range"], "ids, but the model was made for"),
     (["ckpt={world}/config_not_yaml"], "config.yaml cannot be read (ParserError): name a run folder of train.py"),
@@ -275,4 +275,4 @@ def test_odd_text_is_decoded(text: str, odd_run: Path, world: Path) -> None:
     """By a model that knows it, and by one for which every word is unknown."""
     for run in (odd_run, world / "run"):
         done = script("generate.py", f"ckpt={run}", "text=-", "trace=true", "decoding.steps=2", input=text)
-        assert len([line for line in done.stdout.split("\n") if line[:3].strip().isdigit()]) == 3
+        assert len([line for line in done.stdout.split("\n") if line[:4].strip().isdigit()]) == 3
