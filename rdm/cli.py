@@ -8,6 +8,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -19,6 +20,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from torch.multiprocessing import ProcessRaisedException
 
 from rdm.errors import UserError, refuse
+from rdm.files import locked
 from rdm.sweeps import Outcome, conclude, sweeping
 
 Result = TypeVar("Result")
@@ -47,10 +49,12 @@ def job(function: Callable[[DictConfig], Result]) -> Callable[[DictConfig], Resu
 
 
 def remove_if_unused(folder: Path) -> None:
-    """Remove a folder in which Hydra has written down the command, and nobody anything else."""
-    names = {file.name for file in folder.iterdir()}
-    if ".hydra" in names and all(name == ".hydra" or name.endswith(".log") for name in names):
-        shutil.rmtree(folder)
+    """Remove a folder in which Hydra has written down the command, nobody anything else, and nobody works."""
+    with suppress(UserError):
+        names = {file.name for file in folder.iterdir()}
+        if ".hydra" in names and all(name in (".hydra", ".lock") or name.endswith(".log") for name in names):
+            with locked(folder):
+                shutil.rmtree(folder)
 
 
 class Parser(argparse.ArgumentParser):

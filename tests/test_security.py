@@ -1,6 +1,7 @@
 """Files from elsewhere are data: nothing in a configuration, checkpoint or data set is executed."""
 
 import ast
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from omegaconf import OmegaConf
 
 from rdm.config import build, find
 from rdm.errors import UserError
+from rdm.runs import as_before
 from rdm.systems.base import System
 from tests.scripts import ROOT, script
 from tests.test_config import CONF, choices, config
@@ -212,3 +214,9 @@ def test_the_hub_is_asked_only_for_a_data_set_that_was_named(name: str) -> None:
     hubs = len(re.findall(r"_target_: rdm\.data\.hub\.Hub\b", text))
     assert len(re.findall(r"path: \w\S+", text)) >= hubs
     assert config().data.name == "toy_translation"
+
+
+def test_the_words_of_an_earlier_run_cannot_change_hydra(tmp_path: Path) -> None:
+    words = ["model.dim=64", "hydra.callbacks.x._target_=os.system", "+hydra.callbacks.y=1", "~hydra/launcher"]
+    (tmp_path / "versions.json").write_text(json.dumps({"overrides": words}))
+    assert as_before([f"ckpt={tmp_path}"]) == ["model.dim=64", f"ckpt={tmp_path}"]
