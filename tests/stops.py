@@ -1,12 +1,20 @@
-"""Callbacks that do to a run what clusters and people do; named on the command line as ``+callbacks.stop._target_``."""
+"""What clusters and people do to a run: ``python -m tests.stops '{"SignalAfter": {"steps": 5}}' [override ...]``.
+
+It is train.py with one of these callbacks in it, which a configuration cannot name.
+"""
 
 import errno
+import json
 import os
+import runpy
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+
+from rdm.training.saving import Saving
 
 
 class SignalAfter(pl.Callback):
@@ -34,3 +42,14 @@ class FullDisk(pl.Callback):
     @staticmethod
     def fail(descriptor: int | Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def main() -> None:
+    ((name, options),) = json.loads(sys.argv.pop(1)).items()
+    callback: pl.Callback = {"SignalAfter": SignalAfter, "FullDisk": FullDisk}[name](**options)
+    Saving.on_train_batch_start = lambda self, *arguments: callback.on_train_batch_start(*arguments)
+    runpy.run_path("train.py", run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

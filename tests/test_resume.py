@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,10 +38,11 @@ def train(folder: Path, *overrides: str, code: int = 0) -> "subprocess.Completed
     return script("train.py", *SMALL, f"hydra.run.dir={folder}", *overrides, code=code)
 
 
-def stopping(step: int, **options: object) -> list[str]:
-    """Overrides that send the run a signal in this step."""
-    values = {"_target_": "tests.stops.SignalAfter", "steps": step, **options}
-    return [f"+callbacks.stop.{key}={value}" for key, value in values.items()]
+def stopped(folder: Path, *overrides: str, code: int, by: str = "SignalAfter", **options: Any) -> str:
+    """Train until it is stopped, see tests/stops.py; returns what was printed."""
+    command = ["-m", "tests.stops", json.dumps({by: options}), *SMALL, f"hydra.run.dir={folder}", *overrides]
+    done = script(*command, code=code)
+    return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +61,8 @@ def run(unbroken: Path, tmp_path: Path) -> Path:
 def test_the_same_command_goes_on(unbroken: Path, tmp_path: Path) -> None:
     """In the same folder; where nothing is, it starts. What a killed process left behind is cleared away."""
     folder = tmp_path / "run"
-    stopped = train(folder, "resume=auto", *stopping(5), code=143)
-    assert "SIGTERM: saved at step 5; the same command with resume=auto goes on from there" in stopped.stdout
+    said = stopped(folder, "resume=auto", steps=5, code=143)
+    assert "SIGTERM: saved at step 5; the same command with resume=auto goes on from there" in said
     assert not Run(folder).finished
     scrap = folder / "checkpoints" / ".step_0000006.ckpt.partial"
     scrap.write_bytes(b"half")
@@ -72,8 +74,8 @@ def test_the_same_command_goes_on(unbroken: Path, tmp_path: Path) -> None:
 
 def test_in_a_new_folder(unbroken: Path, tmp_path: Path) -> None:
     """``ckpt=`` alone is enough: the run is configured as it was, and its log is carried over."""
-    train(tmp_path / "first", *stopping(4), code=143)
-    script("train.py", f"ckpt={tmp_path / 'first'}", f"hydra.run.dir={tmp_path / 'second'}", "~callbacks.stop")
+    stopped(tmp_path / "first", steps=4, code=143)
+    script("train.py", f"ckpt={tmp_path / 'first'}", f"hydra.run.dir={tmp_path / 'second'}")
     files = {file.name for file in (tmp_path / "first" / "samples").iterdir()}
     for name in files:  # those of validations before it are where they were made
         shutil.copy(tmp_path / "first" / "samples" / name, tmp_path / "second" / "samples" / name)
@@ -85,9 +87,9 @@ def test_two_processes(tmp_path: Path) -> None:
     """A signal to one rank, or to the process that started them, stops both after the same step."""
     train(tmp_path / "unbroken", *DDP)
     folder = tmp_path / "broken"
-    train(folder, *DDP, *stopping(2), code=143)
+    stopped(folder, *DDP, steps=2, code=143)
     assert load(folder / "checkpoints" / "last.ckpt")["global_step"] == 2
-    train(folder, *DDP, *stopping(5, name="SIGUSR1", launcher="true"), "resume=auto", code=138)
+    stopped(folder, *DDP, "resume=auto", steps=5, name="SIGUSR1", launcher=True, code=138)
     train(folder, *DDP, "resume=auto")
     assert_same_run(tmp_path / "unbroken", folder)
 
@@ -168,19 +170,18 @@ def test_a_checkpoint_of_another_vocabulary(run: Path) -> None:
 @pytest.mark.parametrize("devices", [[], DDP], ids=["one process", "two"])
 def test_full_disk(tmp_path: Path, devices: list[str]) -> None:
     """One line; what was saved before is as it was, and the run goes on from there."""
-    full = ["+callbacks.full._target_=tests.stops.FullDisk", "+callbacks.full.steps=5"]
-    stopped = train(tmp_path, *devices, *full, code=2)
-    line = stopped.stderr.splitlines()[-1]
+    said = stopped(tmp_path, *devices, by="FullDisk", steps=5, code=2)
+    line = said.splitlines()[-1]
     assert line.startswith(
         f"error: {tmp_path}/checkpoints/step_0000006.ckpt cannot be written: No space left on device"
     )
     assert sorted(file.name for file in (tmp_path / "checkpoints").iterdir()) == ["last.ckpt", "step_0000003.ckpt"]
-    assert "Traceback" not in stopped.stderr
+    assert "Traceback" not in said
     train(tmp_path, *devices, "resume=auto")
 
 
 def test_wandb_goes_on_with_the_same_run(tmp_path: Path) -> None:
-    train(tmp_path, "logger=wandb", *stopping(2), code=143)
+    stopped(tmp_path, "logger=wandb", steps=2, code=143)
     train(tmp_path, "logger=wandb", "resume=auto")
     names = [file.name for file in (tmp_path / "wandb").glob("offline-run-*")]
     assert {name.rpartition("-")[2] for name in names} == {(tmp_path / "wandb_id").read_text()}
