@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from hydra.utils import instantiate
@@ -41,12 +41,20 @@ def _attention_backward(gradient: Any, query: Any, key: Any, value: Any, *_: Any
 
 
 class Counted(TorchDispatchMode):
-    """Lets tensors without numbers be selected by a mask: how many places it has is known, because the mask is real."""
+    """Lets tensors without numbers be selected by a mask: how many places it has is known, because the mask is real.
+
+    Dropout draws without a generator, and gets no numbers either; noise has one.
+    """
+
+    def __init__(self, root: nn.Module) -> None:
+        super().__init__()
+        self.shapes = cast(FakeTensor, next(root.parameters())).fake_mode
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.overloadpacket in (aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_):
             args = (args[0], list(_places(args[1])), *args[2:])
-        result = func(*args, **(kwargs or {}))
+        with self.shapes if func is aten.rand.default else nullcontext():
+            result = func(*args, **(kwargs or {}))
         self.count(func.overloadpacket, args, kwargs or {}, result)
         return result
 
@@ -71,7 +79,7 @@ class Operations(Counted):
     """
 
     def __init__(self, root: nn.Module, vocabulary: int) -> None:
-        super().__init__()
+        super().__init__(root)
         self.tracker, self.vocabulary = ModuleTracker(), vocabulary
         self.parts = dict(parts(root))
         self.total: Counter[str] = Counter()
@@ -104,7 +112,7 @@ class Memory(Counted):
     """The most bytes alive at any time; parameters are not counted, nor what has numbers (tokens, masks)."""
 
     def __init__(self, root: nn.Module) -> None:
-        super().__init__()
+        super().__init__(root)
         self.alive = self.peak = 0
         self._known = weakref.WeakSet(parameter.untyped_storage() for parameter in root.parameters())
 
@@ -128,7 +136,8 @@ class Step(nn.Module):
         self.system = system
 
     def forward(self, batch: Batch) -> Tensor:
-        return torch.stack([term.factor * term.total for term in self.system.loss(batch)]).sum()
+        terms = self.system.loss(batch, torch.Generator().manual_seed(0))
+        return torch.stack([term.factor * term.total for term in terms]).sum()
 
 
 def without_numbers(system: DictConfig) -> System:

@@ -1,6 +1,7 @@
 """``python -m rdm.plan experiment=... hardware=... [key=value ...]``: what a run needs, before it is started.
 
-Nothing is trained and no data is read: see :mod:`rdm.counting`. Communication between devices is not counted.
+Nothing is trained and no data is read: see :mod:`rdm.counting`. Communication between devices and the start
+of kernels are not counted: times are the least there can be at that share of the peak rate.
 """
 
 import os
@@ -26,6 +27,8 @@ from rdm.errors import UserError, require
 from rdm.systems.base import System
 from rdm.training.optim import Optimization
 from rdm.vocab import Vocab
+
+COUNTED = 64  # sentences; more cost as much each, and take longer to count
 
 
 @dataclass(frozen=True)
@@ -118,8 +121,9 @@ def make(config: DictConfig) -> Plan:
     config.vocab = {**config.vocab, "size": vocab.size}
     system = without_numbers(config.system)
     system.fit_to(lambda: torch.ones(vocab.size, dtype=torch.long))
-    packed = "length" in config.data
-    batch = random_batch(vocab.size, sentences // parts, config.length, given=not packed)
+    packed = "length" in config.data  # windows of text, in which nothing is given
+    counted = min(sentences // parts, COUNTED)
+    batch = random_batch(vocab.size, counted, config.length, given=not packed)
     cost = measure(system, batch, vocab, trainer.precision)
     sizes = memory(system, instantiate(config.optimizer), bool(config.callbacks.ema))
     sharded = issubclass(get_class_of(trainer.strategy) or object, ModelParallelStrategy)
@@ -136,9 +140,9 @@ def make(config: DictConfig) -> Plan:
         embedding=sum(parameter.numel() for parameter in system.parameters() if vocab.size in parameter.shape),
         memory={
             **{what: size // devices if sharded else size for what, size in sizes.items()},
-            "activations": cost.activations,
+            "activations": cost.activations * (sentences // parts) // counted,
         },
-        flops=Counter({part: count * parts for part, count in cost.flops.items()}),
+        flops=Counter({part: count * sentences // counted for part, count in cost.flops.items()}),
     )
 
 
@@ -155,7 +159,8 @@ def main() -> None:
     console.print(table)
     console.print(
         f"Taken for granted: a vocabulary of {config.vocabulary:,}, sentences of {config.length} tokens on both sides, "
-        f"{plan.hardware.utilisation:.0%} of the peak rate; change them by vocabulary=, length=, hardware.utilisation=."
+        f"{plan.hardware.utilisation:.0%} of the peak rate; change them by vocabulary=, length=, hardware.utilisation=. "
+        "Not counted: communication, and the start of every kernel, which rules steps of a few milliseconds on a GPU."
     )
 
 

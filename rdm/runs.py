@@ -255,10 +255,8 @@ def as_before(arguments: list[str]) -> list[str]:
         if record.is_file():
             earlier = json.loads(record.read_text(encoding="utf-8")).get("overrides", [])
             # Words about Hydra itself could name code that is run; a run that was started here has none on record.
-            ours = [
-                str(text) for text in earlier if not str(text).lstrip("+~").startswith(("ckpt=", "resume=", "hydra"))
-            ]
-            kept = [text for text in ours if text not in arguments]
+            aside = ("ckpt=", "resume=", "hydra")
+            kept = [text for text in earlier if not text.lstrip("+~").startswith(aside) and text not in arguments]
             return [*kept, *arguments]
     return arguments
 

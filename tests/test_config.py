@@ -305,7 +305,7 @@ def test_several_devices_and_machines() -> None:
 
 def test_slurm() -> None:
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    job = ["hydra/launcher=submitit_slurm", "hydra.launcher.nodes=2", "hydra.launcher.tasks_per_node=8"]
+    job = ["hydra/launcher=slurm", "hydra.launcher.nodes=2", "hydra.launcher.tasks_per_node=8"]
     with initialize_config_dir(str(CONF), version_base="1.3"):
         composed = compose("train", [*job, "hydra.launcher.gpus_per_node=8"], return_hydra_config=True)
     assert composed.hydra.launcher._target_.endswith("SlurmLauncher")

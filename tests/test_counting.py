@@ -15,7 +15,7 @@ B, S, N, V, D, H = 6, 9, 7, 101, 128, 256  # sentences, source, target, vocabula
 
 
 def batch_of_shape(vocab: Vocab) -> Batch:
-    batch, other = random_batch(V, B, N), random_batch(V, B, S)
+    batch, other = random_batch(vocab.size, B, N), random_batch(vocab.size, B, S)
     batch.source = other.source
     return batch
 
@@ -72,9 +72,7 @@ def test_the_conditioned_pair_is_decoded_twice_and_encoded_once() -> None:
 )
 def test_every_system_can_be_counted(overrides: tuple[str]) -> None:
     composed = config(*overrides)
-    batch = random_batch(V, 3, 12)
-    if "length" in composed.data:
-        batch.source = batch.source[:, :0]
+    batch = random_batch(V, 3, 12, given="length" not in composed.data)
     cost = measure(without_weights(composed), batch, Vocab(V), "bf16-mixed")
     assert cost.flops.total() > 0
     assert cost.activations > 0
@@ -86,8 +84,7 @@ def test_memory_of_activations() -> None:
 
     def activations(sentences: int, precision: str = "32-true", *overrides: str) -> int:
         torch.manual_seed(0)
-        batch = random_batch(V, sentences, 32)
-        batch.source = batch.source[:, :0]
+        batch = random_batch(V, sentences, 32, given=False)
         return measure(without_weights(config(*options, *overrides)), batch, Vocab(V), precision).activations
 
     whole = activations(64)

@@ -42,11 +42,11 @@ def test_time_follows_from_operations_and_rate() -> None:
 
 def test_a_step_is_shared_out() -> None:
     """Two machines of two devices, two micro-batches each: an eighth of the activations, the same operations."""
-    options = ["length=16", "data.max_tokens=2048"]
+    options = ["length=16", "data.max_tokens=8192"]
     one = plan(*options)
     shared = ["trainer.devices=2", "trainer.num_nodes=2", "trainer.accumulate_grad_batches=2"]
     replicas, spread = (plan(*options, *shared, f"trainer.strategy={name}") for name in ("ddp", SHARDED))
-    assert (one.sentences, replicas.sentences, replicas.devices, replicas.micro_batches) == (128, 128, 4, 2)
+    assert (one.sentences, replicas.sentences, replicas.devices, replicas.micro_batches) == (512, 512, 4, 2)
     assert one.examples == 20_000
     for several in (replicas, spread):
         assert several.flops.total() == pytest.approx(one.flops.total(), rel=0.1)
@@ -61,17 +61,17 @@ SHARDED = "{_target_:rdm.training.sharding.Sharded}"
 
 
 def test_script() -> None:
-    """The largest model of the paper, without its data, spread over eight devices."""
-    overrides = ["experiment=wikitext103/rdm_absorbing", "hardware=a100_40gb", "trainer=fsdp", "trainer.devices=8"]
+    """A run of the paper, without its data, the model spread over eight devices."""
+    overrides = ["experiment=iwslt14/rdm_absorbing", "hardware=a100_40gb", "trainer=fsdp", "trainer.devices=8"]
     page = script("-m", "rdm.plan", *overrides).stdout
     for line in (
-        "432,231,424",
-        "128 sentences of 256 tokens: 32,768 tokens",
+        "38,710,528",
+        "128 sentences of 32 tokens: 4,096 tokens",
         "1 x 16 sentences",
-        "0.22 GB",  # an eighth of 432M x 4 bytes
+        "0.02 GB",  # an eighth of 39M x 4 bytes
         "fits into 40 GB",
-        "time of 100,000 steps",
-        "a vocabulary of 50,257",
+        "time of 300,000 steps",
+        "a vocabulary of 10,152",
     ):
         assert line in page, page
 
