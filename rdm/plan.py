@@ -159,7 +159,8 @@ def main() -> None:
     console.print(table)
     console.print(
         f"Taken for granted: a vocabulary of {config.vocabulary:,}, sentences of {config.length} tokens on both sides, "
-        f"{plan.hardware.utilisation:.0%} of the peak rate; change them by vocabulary=, length=, hardware.utilisation=. "
+        f"{plan.hardware.utilisation:.0%} of the peak rate; change them by vocabulary=, length= and "
+        "hardware.utilisation=. "
         "Not counted: communication, and the start of every kernel, which rules steps of a few milliseconds on a GPU."
     )
 
