@@ -2,8 +2,9 @@
 
 Half of the time goes to one long training run that validates, samples and saves all the while, where a leak inside a
 run would show; the other half to short runs of several systems, each trained, evaluated and decoded by the real scripts
-and then thrown away, where what a run leaves behind would show. Memory and open files are read all the while. Exit code
-1 if memory grows by 2% or more, or if files are left open.
+and then thrown away, where what a run leaves behind would show. The long run is read once a second, as it is; the short
+ones after each round, when free memory has been given back to the system: what the C library keeps for the next request
+differs by tens of megabytes from round to round. Exit code 1 if memory grows by 2% or more, or if files are left open.
 """
 
 import argparse

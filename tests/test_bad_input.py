@@ -69,7 +69,7 @@ TRAIN: list[tuple[list[str], str]] = [
     # Places.
     (["ckpt=nowhere"], "ckpt: there is no nowhere"),
     (["ckpt={world}/folder"], "is not a run folder (it has no config.yaml)"),
-    (["ckpt={world}/cut_checkpoint"], "is not a readable checkpoint"),
+    (["ckpt={world}/cut_checkpoint/checkpoints/last.ckpt"], "is not a readable checkpoint"),
     (["ckpt={world}/run", "model.dim=64"], "was trained with system.denoiser.network.dim=32, but here it is 64"),
     (["ckpt={world}/run", "data.corpus.seed=5"], "is not that of this data; use the data it was trained on"),
     (["data.cache={world}/file"], "name another folder with data.cache=..."),
