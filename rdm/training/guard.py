@@ -15,6 +15,7 @@ from torch.nn.utils import get_total_norm
 from rdm.data.batching import Batch
 from rdm.errors import UserError, require
 from rdm.training.module import TrainingModule
+from rdm.training.sharding import whole
 
 SHOWN = 100  # example ids in a message; the file holds all
 
@@ -62,7 +63,7 @@ class Guard(pl.Callback):
         parts, losses = self._parts, torch.stack(self._losses)
         self._parts, self._losses = [], []
         gradients = [parameter.grad for parameter in pl_module.parameters() if parameter.grad is not None]
-        largest = get_total_norm(gradients, norm_type=float("inf"))
+        largest = whole(get_total_norm(gradients, norm_type=float("inf")))
         wrong = ~torch.stack([losses.isfinite().all(), largest.isfinite()])
         # The only wait for the device in a step; the sum makes all ranks decide alike.
         wrong_loss, wrong_gradient = trainer.strategy.reduce(wrong.float(), reduce_op="sum").tolist()
@@ -90,9 +91,9 @@ def scale_can_fall(trainer: pl.Trainer) -> bool:
 
 
 def to_cpu(node: Any) -> Any:
-    """The same with every tensor on the CPU."""
+    """The same with every tensor on the CPU, whole."""
     if isinstance(node, Tensor):
-        return node.cpu()
+        return whole(node).cpu()
     if isinstance(node, dict):
         return {key: to_cpu(value) for key, value in node.items()}
     return [to_cpu(value) for value in node] if isinstance(node, list) else node

@@ -1,9 +1,10 @@
 """A model spread over devices: each keeps a share of the weights and all that goes with them (FSDP)."""
 
 from pytorch_lightning.strategies import ModelParallelStrategy
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor
 
 ENTRANCES = ("loss", "generate", "remember")
 """Methods besides ``forward`` in which modules use their own weights, which have to be gathered before."""
@@ -18,6 +19,11 @@ class Sharded(ModelParallelStrategy):
     def setup_environment(self) -> None:
         self._data_parallel_size = self.num_nodes * self.num_processes  # not known before
         super().setup_environment()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of a tensor of which every device may have a share only; to be called on all of them."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def shard(system: nn.Module, mesh: DeviceMesh) -> None:

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from torch.distributed.tensor import DTensor
 
 from rdm.training.module import TrainingModule
 from rdm.training.optim import InverseSqrt, Optimization
-from rdm.training.sharding import Sharded
+from rdm.training.sharding import Sharded, whole
 from tests.builders import FixedPairing, tiny_system, toy_data
 
 
@@ -27,10 +26,6 @@ class KeepGradients(pl.Callback):
         gradients = {name: whole(p.grad).clone() for name, p in pl_module.named_parameters()}
         if trainer.is_global_zero:
             torch.save(gradients, self.file)
-
-
-def whole(gradient: torch.Tensor) -> torch.Tensor:
-    return gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
 
 
 def one_step(file: Path, devices: int = 1, accumulate: int = 1, strategy: str = "auto", sentences: int = 24) -> None:
