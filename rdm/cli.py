@@ -34,7 +34,7 @@ def job(function: Callable[[DictConfig], Result]) -> Callable[[DictConfig], Resu
         try:
             return function(config)
         except Exception as error:
-            remove_if_unused(Path(HydraConfig.get().runtime.output_dir))
+            leave_nothing()
             if config.get("debug") is True:
                 raise
             if not sweeping():
@@ -48,8 +48,9 @@ def job(function: Callable[[DictConfig], Result]) -> Callable[[DictConfig], Resu
     return guarded
 
 
-def remove_if_unused(folder: Path) -> None:
-    """Remove a folder in which Hydra has written down the command, nobody anything else, and nobody works."""
+def leave_nothing() -> None:
+    """Remove the folder of the job if Hydra has written down the command, nobody anything else, and nobody works."""
+    folder = Path(HydraConfig.get().runtime.output_dir)
     with suppress(UserError):
         names = {file.name for file in folder.iterdir()}
         if ".hydra" in names and all(name in (".hydra", ".lock") or name.endswith(".log") for name in names):

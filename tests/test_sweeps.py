@@ -145,6 +145,7 @@ def test_a_bug_in_a_job_shows_its_stack_trace(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cli, "sweeping", lambda: True)
+    monkeypatch.setattr(cli, "leave_nothing", lambda: None)
 
     @cli.job
     def job(config: DictConfig) -> None:
@@ -180,8 +181,8 @@ def test_failed_jobs_are_listed_and_the_others_run(trained: tuple[Path, str]) ->
     assert len(runs(folder)) == 2
     assert told.splitlines()[-3:] == [
         "2 of 4 jobs failed:",
-        "  reweighting=linear seed=-1: seed must be 0 or above, got -1",
-        "  reweighting=constant seed=-1: seed must be 0 or above, got -1",
+        "  reweighting=linear seed=-1: seed must lie between 0 and 4294967295, got -1",
+        "  reweighting=constant seed=-1: seed must lie between 0 and 4294967295, got -1",
     ]
     assert "Traceback" not in told
 
