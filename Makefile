@@ -43,7 +43,7 @@ lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)  ## measure training and decoding speed; ARGS="--quick" takes under a minute
+bench: $(READY)  ## measure training and decoding speed; ARGS="--quick" for small models
 	$(BIN)/python -m rdm.bench $(ARGS)
 
 soak: $(READY)  ## train, validate, decode and evaluate for 30 minutes; fails if memory grows by 2% or files stay open
