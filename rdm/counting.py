@@ -5,6 +5,7 @@ model of any size is counted in seconds on any machine, whatever it is made of.
 """
 
 import weakref
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
@@ -40,7 +41,7 @@ def _attention_backward(gradient: Any, query: Any, key: Any, value: Any, *_: Any
     return sdpa_backward_flop_count(gradient, query, key, value)
 
 
-class Counted(TorchDispatchMode):
+class Counted(TorchDispatchMode, ABC):
     """Lets tensors without numbers be selected by a mask: how many places it has is known, because the mask is real.
 
     Dropout draws without a generator, and gets no numbers either; noise has one.
@@ -58,8 +59,9 @@ class Counted(TorchDispatchMode):
         self.count(func.overloadpacket, args, kwargs or {}, result)
         return result
 
+    @abstractmethod
     def count(self, operation: Any, args: Any, kwargs: Any, result: Any) -> None:
-        raise NotImplementedError
+        """Look at an operation that was made."""
 
 
 def _places(indices: Iterable[Tensor | None]) -> Iterator[Tensor | None]:
