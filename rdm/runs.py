@@ -129,7 +129,7 @@ class Run:
         data["loading"] = {name: loading[name] for name in ("max_tokens", "max_sentences")}
         trainer.pop("default_root_dir", None)  # where a run was written
         parts = {"data": data, "trainer": trainer, **{name: config[name] for name in ("system", "optimizer")}}
-        return fingerprint(parts)
+        return fingerprint({**parts, "ema": config["callbacks"].get("ema")})  # the other callbacks only look on
 
     def checkpoints(self, average: int = 1) -> list[Path]:
         """The checkpoint that was named, or else the one trained longest; with ``average``, so many that end there."""

@@ -1,0 +1,29 @@
+"""Runs: which of them are the same but for chance."""
+
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from rdm.runs import Run
+from tests.test_config import config
+
+
+def recipe(folder: Path, *overrides: str) -> str:
+    composed = config(*overrides)
+    composed.run_dir = str(folder)
+    folder.mkdir()
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(composed, resolve=True))
+    return Run(folder).recipe()
+
+
+def test_a_recipe_is_all_but_the_seed(tmp_path: Path) -> None:
+    own = recipe(tmp_path / "own")
+    assert recipe(tmp_path / "seed", "seed=2") == own
+    for name, override in {
+        "rate": "optimizer.lr=0.1",
+        "average": "callbacks.ema.decay=0.5",
+        "steps": "trainer.max_steps=7",
+        "model": "model.dim=64",
+        "batch": "data.max_tokens=99",
+    }.items():
+        assert recipe(tmp_path / name, override) != own, override
