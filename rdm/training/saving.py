@@ -45,7 +45,6 @@ class Saving(Checkpoint):
     # When.
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.saved_step = trainer.global_step
         trainer.train_dataloader.between_steps = partial(self._between_steps, trainer)  # type: ignore[union-attr]
         # Lightning has just put its own handler for SIGTERM, which talks to other ranks wherever they happen to be.
         self._catch_signals(trainer)
@@ -67,21 +66,31 @@ class Saving(Checkpoint):
             self.at_end = True
             self._save(trainer)
 
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # Nothing may have been left to do but this, if the run was killed when its last checkpoint had just been saved.
+        self._settle(trainer)
+
     # What.
 
     def _save(self, trainer: pl.Trainer) -> None:
         step = trainer.global_step
-        if step == self.saved_step:
+        if step != self.saved_step:
+            trainer.save_checkpoint(self._file(step))
+            self.saved_step = step
+        self._settle(trainer)
+
+    def _file(self, step: int) -> Path:
+        """Numbered; between those, which are the ones that are averaged, ``last``."""
+        return self.folder / (f"step_{step:07d}.ckpt" if step % self.every_n_steps == 0 else "last.ckpt")
+
+    def _settle(self, trainer: pl.Trainer) -> None:
+        """Let ``last`` name the checkpoint of this step, if it is a numbered one, and remove those that are too old."""
+        file, last = self._file(trainer.global_step), self.folder / "last.ckpt"
+        if not trainer.is_global_zero or file == last or not file.exists():
             return
-        numbered = step % self.every_n_steps == 0  # else it is not one of those that are averaged
-        last = self.folder / "last.ckpt"
-        file = self.folder / f"step_{step:07d}.ckpt" if numbered else last
-        trainer.save_checkpoint(file)
-        self.saved_step = step
-        if numbered and trainer.is_global_zero:
-            point(last, file)
-            for old in sorted(self.folder.glob("step_*.ckpt"))[: -self.keep]:
-                old.unlink()
+        point(last, file)
+        for old in sorted(self.folder.glob("step_*.ckpt"))[: -self.keep]:
+            old.unlink()
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
         checkpoint["format"] = FORMAT
@@ -92,7 +101,7 @@ class Saving(Checkpoint):
             checkpoint["metrics"] = [logger.so_far() for logger in tables(trainer)]
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
-        self.measured = checkpoint["measured"]
+        self.saved_step, self.measured = checkpoint["global_step"], checkpoint["measured"]
         if trainer.is_global_zero:
             for logger, rows in zip(tables(trainer), checkpoint["metrics"], strict=False):
                 logger.go_on_from(rows)

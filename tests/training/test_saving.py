@@ -8,6 +8,7 @@ import pytorch_lightning as pl
 from torch import nn
 
 from rdm.errors import UserError
+from rdm.files import point
 from rdm.training.checkpoints import WholeFiles, load
 from rdm.training.ema import EMA
 from rdm.training.loggers import CSVLogger
@@ -26,8 +27,10 @@ BATCHES = 7  # an epoch
 pytestmark = pytest.mark.filterwarnings("ignore:.*Experiment logs directory.*", "ignore:.*num_workers.*")
 
 
-def train(folder: Path, steps: int = STEPS, stop: pl.Callback | None = None, **options: Any) -> pl.Trainer:
-    """Train, or go on with what is in ``folder``."""
+def train(
+    folder: Path, steps: int = STEPS, stop: pl.Callback | None = None, ckpt: str = "last.ckpt", **options: Any
+) -> pl.Trainer:
+    """Train, or go on with ``ckpt`` if it is in ``folder``."""
     pl.seed_everything(1, verbose=False)
     data = toy_data(train=24, max_tokens=64)
     assert len(data.train_dataloader()) == BATCHES
@@ -52,9 +55,9 @@ def train(folder: Path, steps: int = STEPS, stop: pl.Callback | None = None, **o
         enable_model_summary=False,
         **{"val_check_interval": 3, **options},
     )
-    last = folder / "checkpoints" / "last.ckpt"
+    file = folder / "checkpoints" / ckpt
     with saving.heeding_signals(trainer):
-        trainer.fit(module, data, ckpt_path=last if last.exists() else None)
+        trainer.fit(module, data, ckpt_path=file if file.exists() else None)
     return trainer
 
 
@@ -112,6 +115,26 @@ def test_what_is_kept(tmp_path: Path) -> None:
     assert not (folder / "last.ckpt").is_symlink()
     train(tmp_path, steps=12)
     assert (folder / "last.ckpt").readlink() == Path("step_0000012.ckpt")
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the link", "after it"])
+def test_killed_amid_the_last_save(after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step is left to do then, but ``last`` is still to be set, or an old checkpoint still to be removed."""
+    train(tmp_path / "unbroken", steps=9)
+
+    def point_and_die(link: Path, file: Path) -> None:
+        if after or file.name != "step_0000009.ckpt":
+            point(link, file)
+        if file.name == "step_0000009.ckpt":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("rdm.training.saving.point", point_and_die)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        train(tmp_path / "broken", steps=9)
+    monkeypatch.undo()
+    assert len(list((tmp_path / "broken" / "checkpoints").glob("step_*"))) == 3
+    train(tmp_path / "broken", steps=9, ckpt="step_0000009.ckpt")
+    assert_same_run(tmp_path / "unbroken", tmp_path / "broken")
 
 
 def test_the_last_validation_is_not_forgotten(tmp_path: Path) -> None:
