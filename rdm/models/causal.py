@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rdm.models.encoder_decoder import EncoderDecoder, Memory
-from rdm.models.layers import KeyValue
+from rdm.models.layers import KeyValue, left_to_right
 
 
 class Cache:
@@ -66,9 +66,9 @@ class CausalDecoder(nn.Module):
         """
         cache = cache or Cache()
         start, length = cache.length, tokens.shape[1]
-        mask = torch.ones(1, length, start + length, dtype=torch.bool, device=tokens.device).tril(start)
+        attend = left_to_right(start, length, tokens.device)
         extend = [partial(cache.extend, layer) for layer in range(len(self.network.decoder))]
-        x = self.network.decode(self.network.target_embedding(tokens, start), mask, memory, extend)
+        x = self.network.decode(self.network.target_embedding(tokens, start), attend, memory, extend)
         return self.network.project(x, positions)
 
 

@@ -5,8 +5,8 @@ from itertools import repeat
 
 from torch import Tensor, nn
 
-from rdm.models.layers import TimeEmbedding, initialise
-from rdm.models.llama import Llama, everything
+from rdm.models.layers import TimeEmbedding, everything, initialise
+from rdm.models.llama import Llama
 
 
 class DecoderOnly(nn.Module):

@@ -44,6 +44,5 @@ class Denoiser(nn.Module):
         Returns:
             ``[P, V]`` in row-major order of the positions, or ``[R, N, V]``.
         """
-        mask = x_t != self.network.vocab.pad
         x = self.network.target_embedding(x_t) + self.time(t)[:, None]
-        return self.network.project(self.network.decode(x, mask[:, None], memory), positions)
+        return self.network.project(self.network.decode(x, self.network.all_of(x_t), memory), positions)

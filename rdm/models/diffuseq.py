@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rdm.errors import require
-from rdm.models.layers import Block, Dropout, TimeEmbedding, check_sizes, initialise
+from rdm.models.layers import Block, Dropout, TimeEmbedding, check_sizes, initialise, where
 from rdm.vocab import Vocab
 
 
@@ -84,9 +84,9 @@ class DiffuSeqDenoiser(nn.Module):
         target = self.up(z_t) + self.positions.weight[self.width : self.width + length]
         x = torch.cat([given.states, target], 1) + self.time_embedding(t)[:, None]
         x = self.dropout(self.norm(x))
-        mask = functional.pad(given.mask, (0, length), value=True)
+        attend = where(functional.pad(given.mask, (0, length), value=True)[:, None])
         for block in self.blocks:
-            x = block(x, mask[:, None])
+            x = block(x, attend)
         return self.down(self.final_norm(x[:, -length:]))
 
     def logits(self, z: Tensor) -> Tensor:

@@ -12,7 +12,19 @@ from typing import cast
 from torch import Tensor, nn
 
 from rdm.errors import require
-from rdm.models.layers import Block, Embedding, Extend, KeyValue, Restricted, check_sizes, initialise, only_these
+from rdm.models.layers import (
+    Attend,
+    Block,
+    Embedding,
+    Extend,
+    KeyValue,
+    Restricted,
+    check_sizes,
+    everything,
+    initialise,
+    only_these,
+    where,
+)
 from rdm.vocab import Vocab
 
 
@@ -23,6 +35,7 @@ class Memory:
     states: Tensor  # [B, S, D]
     mask: Tensor  # [B, S] bool
     key_values: list[KeyValue]
+    padded: bool  # False if the mask is known to be true everywhere
 
     def __len__(self) -> int:
         return len(self.mask)
@@ -30,7 +43,17 @@ class Memory:
     def select(self, sources: Tensor) -> "Memory":
         """Only these sources, by index or where true."""
         key_values = [(key[sources], value[sources]) for key, value in self.key_values]
-        return Memory(self.states[sources], self.mask[sources], key_values)
+        return Memory(self.states[sources], self.mask[sources], key_values, self.padded)
+
+    @property
+    def attend(self) -> Attend:
+        """See the whole source."""
+        return real_tokens(self.mask, self.padded)
+
+
+def real_tokens(mask: Tensor, padded: bool) -> Attend:
+    """See where ``mask [B, S]`` is true. Attention has faster kernels for no mask at all."""
+    return where(mask[:, None]) if padded else everything
 
 
 class EncoderDecoder(Restricted):
@@ -87,18 +110,29 @@ class EncoderDecoder(Restricted):
     def encode(self, source: Tensor) -> Memory:
         """Read sources ``[B, S]``."""
         mask = source != self.vocab.pad
+        padded = self._padded(mask)
+        attend = real_tokens(mask, padded)
         x = self.source_embedding(source)
         for block in self.encoder:
-            x = block(x, mask[:, None])
+            x = block(x, attend)
         x = self.encoder_norm(x)
-        return Memory(x, mask, [cast(Block, block).remember(x) for block in self.decoder])
+        return Memory(x, mask, [cast(Block, block).remember(x) for block in self.decoder], padded)
 
-    def decode(self, x: Tensor, mask: Tensor, memory: Memory, extend: Sequence[Extend] | None = None) -> Tensor:
+    def all_of(self, targets: Tensor) -> Attend:
+        """For :meth:`decode`: every position of ``targets [R, N]`` sees all that are not padding."""
+        mask = targets != self.vocab.pad
+        return real_tokens(mask, self._padded(mask))
+
+    def _padded(self, mask: Tensor) -> bool:
+        # In training a GPU is not asked, because the step would have to wait for its answer.
+        return (self.training and mask.device.type != "cpu") or not bool(mask.all())
+
+    def decode(self, x: Tensor, attend: Attend, memory: Memory, extend: Sequence[Extend] | None = None) -> Tensor:
         """The decoder layers.
 
         Args:
             x: ``[R, N, D]`` embedded targets; ``R`` is a multiple of the ``B`` sources, rows of one source together.
-            mask: ``[R, N, L]`` (or broadcast to it): what each position sees.
+            attend: what each position sees of the ``L`` there are.
             extend: for each layer, how to come from the keys and values of ``x`` to all ``L`` there are to see.
 
         Returns:
@@ -106,7 +140,7 @@ class EncoderDecoder(Restricted):
         """
         layers = zip(self.decoder, memory.key_values, extend or [only_these] * len(self.decoder), strict=True)
         for block, key_value, seen in layers:
-            x = block(x, mask, key_value, memory.mask[:, None], seen)
+            x = block(x, attend, key_value, memory.attend, seen)
         return x
 
     def project(self, x: Tensor, positions: Tensor | None = None) -> Tensor:

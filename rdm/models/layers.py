@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,29 @@ KeyValue = tuple[Tensor, Tensor]
 
 Extend = Callable[[KeyValue], KeyValue]
 """What self-attention looks at, given the keys and values of its own input."""
+
+Attend = Callable[..., Tensor]
+"""Queries, keys and values, each ``[R, H, N, D / H]``, to what each position has gathered from those it may see."""
+
+everything: Attend = functional.scaled_dot_product_attention
+"""Every position sees all positions."""
+
+causal: Attend = partial(functional.scaled_dot_product_attention, is_causal=True)
+"""Every position sees itself and those before it."""
+
+
+def where(mask: Tensor) -> Attend:
+    """A position sees those where ``mask`` (``[B, N, S]`` or broadcast to it) is true."""
+    return partial(functional.scaled_dot_product_attention, attn_mask=mask[:, None])
+
+
+def left_to_right(start: int, length: int, device: torch.device) -> Attend:
+    """Of ``length`` new positions each sees itself and all before it, among them ``start`` older ones."""
+    if length == 1:
+        return everything
+    if start == 0:
+        return causal
+    return where(torch.ones(1, length, start + length, dtype=torch.bool, device=device).tril(start))
 
 
 def only_these(key_value: KeyValue) -> KeyValue:
@@ -52,19 +76,17 @@ class Attention(nn.Module):
         key, value = self.key_value(memory).chunk(2, -1)
         return self._split(key), self._split(value)
 
-    def forward(self, x: Tensor, memory: KeyValue, mask: Tensor) -> Tensor:
-        """Attend from ``x [R, N, D]`` to ``B`` memories, where ``mask`` (``[B, N, S]`` or broadcast to it) is true.
+    def forward(self, x: Tensor, memory: KeyValue, attend: Attend) -> Tensor:
+        """Attend from ``x [R, N, D]`` to ``B`` memories.
 
         ``R`` may be a multiple of ``B``: the rows of one memory stand next to each other (noised copies, length
-        candidates, beams) and share its keys and values, because queries do not look at each other. The mask must
-        then be one for all queries, ``[B, 1, S]``.
+        candidates, beams) and share its keys and values, because queries do not look at each other. All of them must
+        then see the same: everything, or where a mask ``[B, 1, S]`` is true.
         """
         rows, length, _ = x.shape
         groups = len(memory[0])
         query = self._split(self.query(x).reshape(groups, -1, x.shape[-1]))
-        mixed = functional.scaled_dot_product_attention(
-            query, *memory, attn_mask=mask[:, None], dropout_p=self.dropout if self.training else 0.0
-        )
+        mixed = attend(query, *memory, dropout_p=self.dropout if self.training else 0.0)
         return self.out(mixed.transpose(1, 2).reshape(rows, length, -1))
 
 
@@ -129,14 +151,14 @@ class Block(nn.Module):
     def forward(
         self,
         x: Tensor,
-        mask: Tensor,
+        attend: Attend,
         memory: KeyValue | None = None,
-        memory_mask: Tensor | None = None,
+        attend_memory: Attend = everything,
         extend: Extend = only_these,
     ) -> Tensor:
-        x = self.around_self(x, lambda y: self.self_attention(y, extend(self.self_attention.project(y)), mask))
-        if memory is not None and memory_mask is not None:
-            x = self.around_cross(x, lambda y: self.cross_attention(y, memory, memory_mask))
+        x = self.around_self(x, lambda y: self.self_attention(y, extend(self.self_attention.project(y)), attend))
+        if memory is not None:
+            x = self.around_cross(x, lambda y: self.cross_attention(y, memory, attend_memory))
         return self.around_feed_forward(x, self.feed_forward)
 
 

@@ -13,17 +13,8 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from rdm.errors import require
-from rdm.models.layers import KeyValue, Restricted, check_sizes, initialise
+from rdm.models.layers import Attend, KeyValue, Restricted, check_sizes, initialise, left_to_right
 from rdm.vocab import Vocab
-
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Queries, keys and values of the new positions, each ``[R, H, N, D / H]``, to what each position has gathered."""
-
-everything: Attend = functional.scaled_dot_product_attention
-"""Every position sees all positions."""
-
-causal: Attend = partial(functional.scaled_dot_product_attention, is_causal=True)
-"""Every position sees itself and those before it."""
 
 
 class Rotary(nn.Module):
@@ -183,6 +174,4 @@ class Reader:
         for kept, new in zip(memory, (key, value), strict=True):
             kept[:, :, start:end] = new
         keys, values = (kept[:, :, :end].type_as(query) for kept in memory)
-        # A single new position sees all that was read; several see each other from left to right.
-        mask = None if end - start == 1 else query.new_ones(end - start, end, dtype=torch.bool).tril(start)
-        return functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
+        return left_to_right(start, end - start, query.device)(query, keys, values)

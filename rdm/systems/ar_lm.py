@@ -11,7 +11,8 @@ from rdm.data.batching import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.left_to_right import LeftToRight
 from rdm.errors import require
-from rdm.models.llama import Llama, Reader, causal
+from rdm.models.layers import causal
+from rdm.models.llama import Llama, Reader
 from rdm.systems.base import Hypotheses, Likelihood, System, Term
 from rdm.systems.continuation import check_prompt, cut
 from rdm.vocab import Vocab

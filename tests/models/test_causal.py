@@ -6,6 +6,7 @@ import torch
 from rdm.models.causal import Cache, CausalDecoder, Continuation
 from rdm.vocab import Vocab
 from tests.builders import tiny_network
+from tests.masks import Masks
 
 VOCAB = Vocab(size=40)
 
@@ -41,6 +42,16 @@ def test_cache_changes_nothing(decoder: CausalDecoder) -> None:
         parts = [decoder(part, memory, cache=cache) for part in x.split(sizes, 1)]
         torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=1e-5, atol=1e-5)
         assert cache.length == 8
+
+
+def test_needs_no_mask(decoder: CausalDecoder) -> None:
+    """Neither in training nor token by token; the fastest kernels of attention take none."""
+    memory, x, cache = decoder.encode(tokens(2, 7)), tokens(2, 8), Cache()
+    with Masks() as seen:
+        decoder(x, memory)
+        decoder(x[:, :3], memory, cache=cache)
+        decoder(x[:, 3:4], memory, cache=cache)
+    assert seen.seen == [None] * 6  # self- and cross-attention
 
 
 def test_continuation_goes_on_with_any_rows(decoder: CausalDecoder) -> None:

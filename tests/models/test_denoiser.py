@@ -8,6 +8,7 @@ from rdm.models.encoder_decoder import EncoderDecoder
 from rdm.models.layers import TimeEmbedding
 from rdm.vocab import Vocab
 from tests.builders import tiny_denoiser
+from tests.masks import Masks
 
 VOCAB = Vocab(size=40)
 
@@ -38,6 +39,18 @@ def test_padding_changes_nothing(denoiser: Denoiser) -> None:
     torch.testing.assert_close(denoiser.length_logits(memory), denoiser.length_logits(padded))
     wide = denoiser(torch.cat([x, padding], 1), t, padded)[:, :6]
     torch.testing.assert_close(denoiser(x, t, memory), wide, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_no_mask_where_nothing_is_padded(denoiser: Denoiser, training: bool) -> None:
+    """The fastest kernels of attention take none."""
+    denoiser.train(training)
+    source, x, t = tokens(3, 7), tokens(3, 6), torch.tensor([1, 5, 9])
+    short = torch.where(torch.arange(7) < 6, source, VOCAB.pad)
+    for given, masks in ((source, 0), (short, 2)):  # in the encoder, and towards it in the decoder
+        with Masks() as seen:
+            denoiser(x, t, denoiser.encode(given))
+        assert sum(mask is not None for mask in seen.seen) == masks
 
 
 def test_rows_share_a_memory(denoiser: Denoiser) -> None:

@@ -1,21 +1,20 @@
 """The Llama network: its parts by their formulas, what is seen, the cache, checkpointing, sizes."""
 
 from itertools import repeat
-from typing import Any
 
 import pytest
 import torch
 from hydra.utils import instantiate
 from torch import Tensor
-from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import TorchFunctionMode
 
 from rdm.errors import UserError
 from rdm.models.decoder_only import DecoderOnly
-from rdm.models.llama import Attend, Block, Llama, Reader, Rotary, SwiGLU, causal, everything, norm
+from rdm.models.layers import Attend, causal, everything
+from rdm.models.llama import Block, Llama, Reader, Rotary, SwiGLU, norm
 from rdm.vocab import Vocab
 from tests.language_models import tiny_llama
+from tests.masks import Masks
 from tests.test_config import config
 
 VOCAB = Vocab(size=40)
@@ -27,20 +26,6 @@ def tokens(rows: int, length: int) -> Tensor:
 
 def logits(network: Llama, x: Tensor) -> Tensor:
     return network.project(network(network.tokens(x), repeat(causal)))
-
-
-class Masks(TorchFunctionMode):
-    """Collects what masks attention is handed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[Tensor | None] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is functional.scaled_dot_product_attention:
-            self.seen.append((kwargs or {}).get("attn_mask"))
-            assert len(args) == 3
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("attend", [everything, causal])
