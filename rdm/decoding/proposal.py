@@ -53,15 +53,21 @@ def log_probs(logits: Tensor, tokens: Tensor) -> Tensor:
 def draw(logits: Tensor, temperature: float, top_p: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
     """One id a row of ``logits [P, V]``: the argmax at temperature 0, else a draw, by the Gumbel-max trick in float64.
 
-    Float32 Gumbel noise has a truncated tail, which quietly lowers the temperature.
+    Float32 Gumbel noise has a truncated tail, which quietly lowers the temperature. A few rows are drawn at a time,
+    because what is needed on the way takes several times the memory of the logits.
     """
     if temperature == 0:
         return logits.argmax(-1)
-    scaled = logits.double() / temperature
+    parts = logits.split(rows_at_once(logits))
+    return torch.cat([_draw(rows.double() / temperature, top_p, generator) for rows in parts])
+
+
+def _draw(logits: Tensor, top_p: float, generator: torch.Generator | None) -> Tensor:
     if top_p < 1:
-        probs, order = scaled.softmax(-1).sort(-1, descending=True)
+        logits, order = logits.sort(-1, descending=True)
+        probs = logits.softmax(-1)
         before = probs.cumsum(-1) - probs  # mass of the likelier ids: the first is always kept
-        outside = (before >= top_p).gather(1, order.argsort(-1))
-        scaled = scaled.masked_fill(outside, float("-inf"))
-    exponential = torch.empty_like(scaled).exponential_(generator=generator)
-    return (scaled - exponential.log()).argmax(-1)
+        logits = logits.masked_fill(before >= top_p, float("-inf"))
+    exponential = torch.empty_like(logits).exponential_(generator=generator)
+    drawn = (logits - exponential.log()).argmax(-1)
+    return order.gather(1, drawn[:, None]).squeeze(1) if top_p < 1 else drawn

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rdm.decoding.proposal import Proposal, draw
 from rdm.diffusion import chunks
+from rdm.diffusion.chunks import rows_at_once
 from rdm.errors import UserError
 from tests.decoding.helpers import p_value, seeded
 
@@ -171,3 +172,12 @@ def test_scores_do_not_depend_on_how_many_rows_are_looked_at_together(monkeypatc
     monkeypatch.setattr(chunks, "CACHE", 4 * 30)
     assert torch.equal(Proposal()(logits)[1], expected)
     torch.testing.assert_close(expected, logits.log_softmax(-1).gather(1, tokens[:, None]).squeeze(1))
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
+def test_any_number_of_rows(top_p: float) -> None:
+    """They are drawn a few at a time, and each keeps its place."""
+    rows = 2 * rows_at_once(torch.empty(1, 4000)) + 3
+    wanted = torch.randint(4000, (rows,), generator=seeded())
+    logits = torch.zeros(rows, 4000).scatter_(1, wanted[:, None], 50.0)
+    assert draw(logits, 1.0, top_p, seeded()).equal(wanted)
