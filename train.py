@@ -22,7 +22,7 @@ from rdm.training.checkpoints import WholeFiles
 from rdm.training.loggers import one_run
 from rdm.training.module import TrainingModule
 from rdm.training.saving import Saving
-from rdm.training.setup import check_trainer, compile_layers, quiet_lightning
+from rdm.training.setup import check_trainer, compile_layers, quiet_lightning, validation_interval
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
@@ -62,6 +62,7 @@ def train(config: DictConfig, run: Run, resume: bool) -> Outcome:
 
     trainer: pl.Trainer = instantiate(
         config.trainer,
+        val_check_interval=validation_interval(config.trainer),
         callbacks=[instantiate(callback) for callback in config.callbacks.values() if callback],
         logger=instantiate(config.logger),
         plugins=[WholeFiles()],

@@ -32,6 +32,12 @@ def check_trainer(trainer: DictConfig) -> None:
     require(not swept or strategy == "ddp_fork", "with -m and several devices use trainer.strategy=ddp_fork")
 
 
+def validation_interval(trainer: DictConfig) -> int | float:
+    """In micro-batches, as Lightning counts; a configuration counts optimiser steps, here as everywhere else."""
+    interval = trainer.val_check_interval
+    return interval * trainer.accumulate_grad_batches if isinstance(interval, int) else interval
+
+
 def compile_layers(system: nn.Module) -> None:
     """Compile every layer of every stack: layers are alike, so it is done once a stack. Names of weights stay.
 

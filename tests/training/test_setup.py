@@ -9,7 +9,7 @@ from hydra.types import RunMode
 from rdm.data.batching import Batch
 from rdm.errors import UserError
 from rdm.systems.base import System
-from rdm.training.setup import check_trainer, compile_layers
+from rdm.training.setup import check_trainer, compile_layers, validation_interval
 from tests.builders import FixedPairing, batch_of, tiny_system, toy_data
 from tests.test_config import config
 
@@ -35,6 +35,17 @@ def test_a_sweep_over_several_devices(mode: RunMode, cluster: dict[str, str], mo
             check_trainer(trainer)
     else:
         check_trainer(trainer)
+
+
+def test_validation_is_counted_in_optimiser_steps() -> None:
+    """As checkpoints are; a fraction is one of an epoch."""
+    assert (
+        validation_interval(config("trainer.val_check_interval=5", "trainer.accumulate_grad_batches=8").trainer) == 40
+    )
+    assert (
+        validation_interval(config("trainer.val_check_interval=0.5", "trainer.accumulate_grad_batches=8").trainer)
+        == 0.5
+    )
 
 
 @pytest.mark.slow
