@@ -17,6 +17,7 @@ from rdm.evaluation.results import append, check_writable, find, fingerprint, wr
 from rdm.evaluation.tables import main_value
 from rdm.runs import commit, load
 from rdm.sweeps import Outcome, every_run, sweeping
+from rdm.training.effort import machine
 from rdm.training.loggers import log_row, one_run
 
 
@@ -61,6 +62,8 @@ def main(config: DictConfig) -> Outcome:
         "evaluation": evaluation,
         "metrics": {metric.name: metric.row() for metric in metrics},
         "sentences_per_second": round(len(asked) / outputs.seconds, 2),
+        "training": loaded.training,
+        "machine": machine(),
         "hypotheses": str(hypotheses),
         "commit": commit(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S"),

@@ -36,6 +36,8 @@ from rdm.training.checkpoints import Damaged, check_fits, read
 TRAINED = ("data", "model", "system", "diffusion", "reweighting", "optimizer")  # config groups that make a model
 SECTIONS = ("name", "seed", "data", "vocab", "system", "optimizer", "decoding", "trainer")
 """What the configuration of a run has."""
+Training = dict[str, Any]
+"""What it took to train a system: overrides, parameters, steps, target tokens, seconds, machine."""
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "tokenizers", "sacrebleu")
 
 
@@ -89,6 +91,12 @@ class Run:
             "overrides": list(overrides),
         }
         write(self.folder / "versions.json", json.dumps(record, indent=2) + "\n")
+
+    @property
+    def overrides(self) -> list[str]:
+        """What the run was started with."""
+        record = self.folder / "versions.json"
+        return json.loads(record.read_text(encoding="utf-8")).get("overrides", []) if record.is_file() else []
 
     @property
     def _end(self) -> Path:
@@ -187,14 +195,14 @@ class Run:
         """The run's data with the run's own tokenizer."""
         return load_data(self.folder, stamped(self.folder / "config.yaml", self.folder / "tokenizer.json"))
 
-    def system(self, average: int = 1, device: str = "auto") -> tuple[System, int]:
-        """The trained system (averaged weights, ready to decode) and the training step it is from."""
+    def system(self, average: int = 1, device: str = "auto") -> tuple[System, Training]:
+        """The trained system (averaged weights, ready to decode) and what it took."""
         files = self.checkpoints(average)
-        system, step = load_system(self.folder, stamped(*files))
+        system, training = load_system(self.folder, stamped(*files))
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         try:
-            return system.to(device), step
+            return system.to(device), training
         except (RuntimeError, AssertionError, TypeError) as error:
             raise UserError(f"device={device} cannot be used here: {str(error).splitlines()[0]}") from error
 
@@ -220,7 +228,7 @@ class Loaded:
 
     run: Run
     system: System
-    step: int  # the training step the weights are from
+    training: Training
     decoding: Decoding
     data: TextDataModule
     int8: bool
@@ -241,7 +249,7 @@ class Loaded:
             "choices": {group: word for group, word in self.run.choices.items() if group.split("/")[0] in TRAINED},
             "data": config.data.name,
             "system": config.name,
-            "checkpoint_step": self.step,
+            "checkpoint_step": self.training["steps"],
             "int8": self.int8,
             **self.decoding.describe(),
         }
@@ -251,9 +259,8 @@ def as_before(arguments: list[str]) -> list[str]:
     """With ``ckpt=<run>``, what that run was started with before what is said now: the latter wins."""
     named = [Path(text.removeprefix("ckpt=").strip("'\"")) for text in arguments if text.startswith("ckpt=")]
     for place in named:
-        record = (place if place.is_dir() else place.parent.parent) / "versions.json"
-        if record.is_file():
-            earlier = json.loads(record.read_text(encoding="utf-8")).get("overrides", [])
+        earlier = Run(place if place.is_dir() else place.parent.parent).overrides
+        if earlier:
             # Words about Hydra itself could name code that is run; a run that was started here has none on record.
             aside = ("ckpt=", "resume=", "hydra")
             kept = [text for text in earlier if not text.lstrip("+~").startswith(aside) and text not in arguments]
@@ -265,13 +272,13 @@ def load(config: DictConfig) -> Loaded:
     """The run, weights and strategy that the options of evaluate.py and generate.py ask for."""
     run = Run.open(config.ckpt)
     decoding = run.decoding(config.decoding)
-    system, step = run.system(config.average, config.device)
+    system, training = run.system(config.average, config.device)
     system.check(decoding)
     if config.int8:
         device = next(system.parameters()).device.type
         require(device == "cpu", f"int8=true computes on a CPU only, and this is {device}: add device=cpu")
         system = in_int8(system)
-    return Loaded(run, system, step, decoding, run.data(), config.int8)
+    return Loaded(run, system, training, decoding, run.data(), config.int8)
 
 
 def stamped(*files: Path) -> tuple[tuple[Path, int], ...]:
@@ -293,7 +300,7 @@ def load_data(folder: Path, files: tuple[tuple[Path, int], ...]) -> TextDataModu
 
 
 @lru_cache(maxsize=1)
-def load_system(folder: Path, files: tuple[tuple[Path, int], ...]) -> tuple[System, int]:
+def load_system(folder: Path, files: tuple[tuple[Path, int], ...]) -> tuple[System, Training]:
     """Cached, so that a sweep over decoding options in one process loads its checkpoint once."""
     config, tokenizer = Run(folder).config, Tokenizer.load(folder / "tokenizer.json")
     system = build(config.system, "system", System)
@@ -307,7 +314,13 @@ def load_system(folder: Path, files: tuple[tuple[Path, int], ...]) -> tuple[Syst
         raise UserError(
             f"{files[-1][0]} does not fit the configuration beside it: {str(error).splitlines()[-1].strip()}"
         ) from error
-    return system.eval(), int(states[-1]["global_step"])
+    training = {
+        "overrides": Run(folder).overrides,
+        "parameters": sum(parameter.numel() for parameter in system.parameters()),
+        "steps": int(states[-1]["global_step"]),
+        **states[-1].get("effort", {}),
+    }
+    return system.eval(), training
 
 
 def average_weights(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:

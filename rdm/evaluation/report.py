@@ -8,7 +8,18 @@ from rich.table import Table
 
 from rdm.evaluation.figures import draw
 from rdm.evaluation.results import Row
-from rdm.evaluation.tables import by_setting, caption, cells, heading, in_order, latex, markdown, metrics_of, spread
+from rdm.evaluation.tables import (
+    by_setting,
+    caption,
+    cells,
+    heading,
+    in_order,
+    latex,
+    markdown,
+    metrics_of,
+    spread,
+    trainings,
+)
 
 
 def print_table(rows: Sequence[Row], metric: str | None = None) -> None:
@@ -39,8 +50,11 @@ def write_report(rows: Sequence[Row], folder: Path, metric: str | None = None) -
     metrics = metrics_of(rows, metric)
     figures = draw(rows, metrics[0], folder)
     pictures = [f"![{metrics[0]}, {file.stem}]({file.name})" for file in figures if file.suffix == ".png"]
-    sections = [f"## {name}\n\n{markdown(rows, name)}" for name in metrics]
+    sections = [f"## {name}\n\n{markdown(*cells(rows, name))}\n\n{caption(rows, name)}\n" for name in metrics]
     page = ["# Results", *sections, *pictures, "## Decoding speed", "\n".join(speeds(rows, metrics[0]))]
+    header, runs = trainings(rows)
+    if runs:
+        page += ["## Training", markdown(header, runs)]
     if (folder / "decoding.html").is_file():
         page.append("[How sentences were decoded, iteration by iteration](decoding.html)")
     texts = {

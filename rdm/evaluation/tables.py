@@ -141,11 +141,22 @@ def caption(rows: Sequence[Row], metric: str) -> str:
     return "; ".join(notes)
 
 
-def markdown(rows: Sequence[Row], metric: str) -> str:
-    """The table of one metric, and how it was obtained."""
-    header, body = cells(rows, metric)
-    lines = [header, ["---"] * len(header), *body]
-    return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", caption(rows, metric), ""])
+def markdown(header: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    """A table."""
+    return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *body])
+
+
+def trainings(rows: Iterable[Row]) -> tuple[list[str], list[list[str]]]:
+    """Header and body of a table of what it took to train the models; the rows of older versions do not say."""
+    header = ["run", "system", "seed", "parameters", "steps", "target tokens", "minutes", "machine", "overrides"]
+    runs: dict[tuple[str, int], list[str]] = {}
+    for row in (row for row in rows if "seconds" in row.get("training", {})):
+        took = row["training"]
+        counts = [f"{took[name]:,}" for name in ("parameters", "steps", "target_tokens")]
+        words = f"`{' '.join(took['overrides'])}`" if took["overrides"] else ""
+        said = [row["run"], row["system"], str(row["train_seed"]), *counts, f"{took['seconds'] / 60:.1f}"]
+        runs[row["run"], took["steps"]] = [*said, took["machine"], words]
+    return header, [runs[key] for key in sorted(runs)]
 
 
 def latex(rows: Sequence[Row], metric: str) -> str:

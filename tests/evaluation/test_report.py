@@ -9,7 +9,7 @@ import pytest
 from rdm.evaluation.figures import bars
 from rdm.evaluation.report import print_table, write_report
 from rdm.evaluation.results import append, read
-from rdm.evaluation.tables import caption, cells, escape, latex, markdown, metrics_of
+from rdm.evaluation.tables import caption, cells, escape, latex, metrics_of
 
 
 def row(strategy: str, steps: int | None, value: float | None, seed: int = 1, **more: Any) -> dict[str, Any]:
@@ -178,13 +178,28 @@ def test_report_is_the_same_to_the_byte(tmp_path: Path) -> None:
     assert digests(first) == digests(second)
     page = first[0].read_text()
     assert "| rdm_absorbing | rdm | 10.00 | 12.00 |  |" in page
-    assert "nrefs:1" in markdown(rows, "sacrebleu")
+    assert "\n\nsacrebleu nrefs:1; sentences: 10\n" in page
+    assert "## Training" not in page
     assert "- rdm_absorbing, rdm, 4 iterations: 3.00 sentences/s" in page
     assert first[2].read_bytes().startswith(b"\x89PNG")
     assert "![sacrebleu, ablation](ablation.png)" in page
     other = digests(write_report(rows[:2], tmp_path / "three"))
     for name in ("iterations.svg", "ablation.svg"):
         assert other[name] != digests(first)[name]
+
+
+def test_what_training_took(tmp_path: Path) -> None:
+    """A line a run and checkpoint, however often it was evaluated."""
+    took = {"parameters": 5_983_103, "steps": 900, "target_tokens": 812_345, "seconds": 90.0, "machine": "a CPU"}
+    runs = [
+        {"run": name, "training": {"overrides": words, **took}} for name, words in (("b", []), ("a", ["x=1", "y=2"]))
+    ]
+    rows = [row("rdm", steps, 10, **run) for steps in (2, 4) for run in runs]
+    page = write_report([*rows, row("rdm", 2, 10, run="old")], tmp_path)[0].read_text()
+    assert page.endswith(
+        "| a | rdm_absorbing | 1 | 5,983,103 | 900 | 812,345 | 1.5 | a CPU | `x=1 y=2` |\n"
+        "| b | rdm_absorbing | 1 | 5,983,103 | 900 | 812,345 | 1.5 | a CPU |  |\n"
+    )
 
 
 def test_report_of_skipped_metrics_only(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from torch import nn
 from rdm.errors import UserError
 from rdm.files import point
 from rdm.training.checkpoints import WholeFiles, load
+from rdm.training.effort import Effort
 from rdm.training.ema import EMA
 from rdm.training.loggers import CSVLogger
 from rdm.training.module import TrainingModule
@@ -44,7 +45,7 @@ def train(
         accelerator="cpu",
         max_steps=steps,
         max_epochs=-1,
-        callbacks=[EMA(), sampling, saving, pl.callbacks.LearningRateMonitor(), *([stop] if stop else [])],
+        callbacks=[EMA(), Effort(), sampling, saving, pl.callbacks.LearningRateMonitor(), *([stop] if stop else [])],
         logger=CSVLogger(str(folder), name="", version=""),
         plugins=[WholeFiles()],
         log_every_n_steps=1,
