@@ -147,15 +147,16 @@ def markdown(header: Sequence[str], body: Iterable[Sequence[str]]) -> str:
 
 
 def trainings(rows: Iterable[Row]) -> tuple[list[str], list[list[str]]]:
-    """Header and body of a table of what it took to train the models; the rows of older versions do not say."""
+    """Header and body of a table of what it took to train the models, as far as the rows say."""
     header = ["run", "system", "seed", "parameters", "steps", "target tokens", "minutes", "machine", "overrides"]
     runs: dict[tuple[str, int], list[str]] = {}
-    for row in (row for row in rows if "seconds" in row.get("training", {})):
+    for row in (row for row in rows if "training" in row):
         took = row["training"]
-        counts = [f"{took[name]:,}" for name in ("parameters", "steps", "target_tokens")]
+        counts = [f"{took[name]:,}" if name in took else "" for name in ("parameters", "steps", "target_tokens")]
+        minutes = f"{took['seconds'] / 60:.1f}" if "seconds" in took else ""
         words = f"`{' '.join(took['overrides'])}`" if took["overrides"] else ""
-        said = [row["run"], row["system"], str(row["train_seed"]), *counts, f"{took['seconds'] / 60:.1f}"]
-        runs[row["run"], took["steps"]] = [*said, took["machine"], words]
+        said = [row["run"], row["system"], str(row["train_seed"]), *counts, minutes, took.get("machine", ""), words]
+        runs[row["run"], took["steps"]] = said
     return header, [runs[key] for key in sorted(runs)]
 
 
