@@ -22,7 +22,7 @@ from rdm.training.checkpoints import WholeFiles
 from rdm.training.loggers import one_run
 from rdm.training.module import TrainingModule
 from rdm.training.saving import Saving
-from rdm.training.setup import check_trainer, compile_layers, quiet_lightning, validation_interval
+from rdm.training.setup import check_task, check_trainer, compile_layers, quiet_lightning, validation_interval
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
@@ -34,6 +34,7 @@ def main(config: DictConfig) -> Outcome:
         print(f"finished already: {config.run_dir}")
         return Outcome(value_before())
     check_options(config, TrainOptions)
+    check_task(config)
     check_types(config)
     check_trainer(config.trainer)
     quiet_lightning()

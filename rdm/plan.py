@@ -26,6 +26,7 @@ from rdm.counting import measure, without_numbers
 from rdm.errors import UserError, require
 from rdm.systems.base import System
 from rdm.training.optim import Optimization
+from rdm.training.setup import check_task
 from rdm.vocab import Vocab
 
 COUNTED = 64  # sentences; more cost as much each, and take longer to count
@@ -150,6 +151,7 @@ def main() -> None:
     with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
         config = compose("plan", sys.argv[1:])
     config.run_dir = "unused"
+    check_task(config)
     check_types(config)
     plan = make(config)
     table = Table(title=f"{config.name} on {plan.devices} x {plan.hardware.name}, {plan.precision}", show_header=False)

@@ -260,7 +260,7 @@ def millions(composed: DictConfig, vocabulary: int) -> float:
 HYPER_PARAMETERS = {  # dropout, steps, warm-up, tokens or sentences a step, clipping, default decoding
     "iwslt14/rdm_absorbing": (0.3, 300_000, 30_000, 4_096, None, "rdm_cond", 0.0),
     "wmt14/rdm_multinomial": (0.1, 300_000, 10_000, 131_072, None, "rdm", 0.0),
-    "wmt16/rdm_absorbing": (0.3, 120_000, 15_000, 32_768, None, "rdm", 1.0),
+    "wmt16/rdm_absorbing": (0.3, 120_000, 15_000, 32_768, None, "rdm_gumbel", 1.0),
     "qg/rdm_absorbing": (0.2, 70_000, 10_000, 256, 1.0, "mbr", 5.0),
     "qqp/rdm_multinomial": (0.2, 70_000, 10_000, 256, 1.0, "mbr", 5.0),
 }
@@ -327,7 +327,10 @@ def test_data_sets(name: str) -> None:
 @pytest.mark.parametrize("name", choices("data/tokenizer"))
 def test_tokenizers_can_be_chosen(name: str) -> None:
     file = [f"data.tokenizer.vocabulary={CONF / 'train.yaml'}"] if name == "wordpiece_file" else []
-    instantiate(config("data=qqp", f"data/tokenizer={name}", *file).data.tokenizer)
+    for data in ("qqp", "iwslt14_de_en"):
+        composed = config(f"data={data}", f"data/tokenizer={name}", *file)
+        check_types(composed)
+        instantiate(composed.data.tokenizer)
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ class TextDataModule(pl.LightningDataModule, ABC):
         loading: how text becomes batches.
     """
 
+    open_ended = False  # whether there is text alone, without sources
     closes = False  # whether <eos> is stored after every text
 
     def __init__(self, corpus: Corpus, train_tokenizer: TokenizerTrainer, loading: Loading) -> None:

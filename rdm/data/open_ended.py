@@ -26,6 +26,7 @@ class OpenEndedDataModule(TextDataModule):
         continuation: tokens of the reference, at most; it ends with its document.
     """
 
+    open_ended = True
     closes = True
 
     def __init__(

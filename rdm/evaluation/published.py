@@ -13,7 +13,7 @@ FILE = Path(__file__).with_name("published.yaml")
 
 # What a row must agree with the paper in, as far as the paper says it; its `iterations` are our `steps`.
 SHARED = ("data", "system", "candidates")
-DECODINGS = {"vanilla": ("vanilla",), "improved": ("rdm", "rdm_cond", "rdm_commit", "mbr")}
+DECODINGS = {"vanilla": ("vanilla",), "improved": ("rdm", "rdm_gumbel", "rdm_cond", "rdm_commit", "mbr")}
 # How the paper trains its systems; a number of an ablation says itself what is other.
 TRAINING: dict[str, dict[str, Any]] = {
     "absorbing": {"reweighting": "original", "conditioned": False},

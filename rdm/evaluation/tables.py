@@ -14,7 +14,8 @@ Key = tuple[str, str]  # system, decoding
 # What tells two evaluations apart beside system, strategy and iterations; only seeds are averaged over.
 SETTINGS = (
     "data", "run", "checkpoint_step", "average", "transition", "schedule", "proposal", "lengths", "length_candidates",
-    "candidates", "selection", "pruning", "length_penalty", "int8", "text", "split", "sentences", "signature",
+    "candidates", "selection", "pruning", "length_penalty", "most_tokens", "int8", "text", "split", "sentences",
+    "batch_size", "signature",
 )  # fmt: skip
 
 

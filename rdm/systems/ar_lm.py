@@ -25,6 +25,8 @@ class AutoregressiveLanguageModel(System):
     ``<mask>`` and ``<bos>`` are no part of text and are never predicted.
     """
 
+    open_ended = True
+
     def __init__(self, vocab: Vocab, network: Llama) -> None:
         super().__init__()
         self.vocab = vocab

@@ -67,6 +67,8 @@ def choose(tokens: Tensor, scores: Tensor, sources: int, selection: Selection, v
 class System(nn.Module, ABC):
     """Something that can be trained on batches and generate from them."""
 
+    open_ended = False  # whether it continues text, instead of reading a source
+
     @abstractmethod
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
         """The parts of the training loss, as sums over the batch."""

@@ -30,6 +30,8 @@ class DiffusionLanguageModel(DenoisingSystem):
 
     denoiser: DecoderOnly
 
+    open_ended = True
+
     def __init__(
         self,
         vocab: Vocab,

@@ -9,7 +9,17 @@ from lightning_fabric.plugins.environments import SLURMEnvironment, TorchElastic
 from omegaconf import DictConfig
 from torch import nn
 
+from rdm.config import get_class_of
 from rdm.errors import require
+
+
+def check_task(config: DictConfig) -> None:
+    """Refuse text of another kind than the system is for."""
+    data, system = (get_class_of(node) for node in (config.data.get("module"), config.system))
+    continues, alone = (getattr(made, "open_ended", None) for made in (system, data))
+    name = config.data.name
+    require(continues or not alone, f"data={name} has no sources to read: add system=lm or system=ar_lm")
+    require(alone or not continues, f"data={name} has sources, but this system continues text: try data=wikitext2")
 
 
 def check_trainer(trainer: DictConfig) -> None:

@@ -1,4 +1,4 @@
-"""Real text, where it is (RDM_DATA, by default ../shared/data), goes through the same code as everything else."""
+"""Real text, where there is any (below the folder RDM_DATA), goes through the same code as everything else."""
 
 import os
 from pathlib import Path
@@ -12,19 +12,19 @@ from tests.test_config import config
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(os.environ.get("RDM_DATA", Path(__file__).parents[3] / "shared" / "data"))
-SETS = {  # folder, data set, examples of train, valid and test (windows of open-ended text: not counted)
+ROOT = Path(os.environ.get("RDM_DATA", "nowhere"))
+SETS = {  # folder, data set, examples of train, valid and test where the card says it
     "multi30k": ("multi30k_de_en", (29_000, 1_014, 1_000)),
     "tatoeba_de_en": ("tatoeba_de_en", (165_812, 2_000, 2_001)),
-    "qqp": ("qqp", (49_572, 2_048, 2_500)),
-    "squad_qg": ("qg", (19_775, 993, 996)),
+    "qqp": ("qqp", None),
+    "squad_qg": ("qg", None),
     "wikitext2": ("wikitext2", None),
 }
 
 
 @pytest.mark.parametrize("folder", SETS)
 def test_real_text(folder: str, tmp_path: Path) -> None:
-    """Counts are as published, batches hold the text, and what is prepared is found again."""
+    """Counts are as on the card, batches hold the text, and what is prepared is found again."""
     if not (ROOT / folder).is_dir():
         pytest.skip(f"there is no {ROOT / folder}; set RDM_DATA to the folder that holds {folder}")
     name, counts = SETS[folder]

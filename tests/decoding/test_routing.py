@@ -390,7 +390,7 @@ def test_network_is_asked_only_where_needed(name: str) -> None:
     process = make_process("absorbing", 6)
     _, seen = decode(ROUTERS[name](), process, Restless(process, 8), make_canvas([8, 5]), 6)
     for state, _ in seen:
-        expected = state.free if name in ("uncond", "cond") else state.free & ~state.denoised
+        expected = state.free if ROUTERS[name]().rescores else state.free & ~state.denoised
         assert torch.equal(state.positions, expected)
         assert len(state.logits) == int(expected.sum())
 

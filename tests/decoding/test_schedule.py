@@ -89,7 +89,7 @@ def test_which_is_fast_first(iterations: int) -> None:
 
 
 def test_cosine_matches_the_formula() -> None:
-    """Away from the edge of rounding, both cosines are the formulas of FIDELITY.md."""
+    """Away from the edge of rounding, both cosines are the formulas of their docstrings."""
     for m in (7, 10, 50):
         for i in range(1, m):
             assert denoised("cosine", i, m, 37) == 37 - math.floor(37 * math.cos(math.pi * i / (2 * m)) + 1e-9)
