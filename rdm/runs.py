@@ -187,6 +187,8 @@ class Run:
                 rank_zero_only(print)(f"warning: {error}; going on from the one before", file=sys.stderr)
                 continue
             check_fits(file, state, OmegaConf.to_container(config.system, resolve=True), data.tokenizer)
+            averaged, averages = "current_model_state" in state, bool(config.callbacks.get("ema"))
+            require(averages or not averaged, f"ckpt: {file} was trained with callbacks.ema; go on with it")
             return file
         require(len(found) == 0, f"ckpt: no checkpoint of {self.folder} is whole; remove them to start anew")
         return None

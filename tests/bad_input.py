@@ -87,6 +87,7 @@ def _texts(world: Path) -> None:
     aligned("binary", bytes(range(256)), b"a\n")
     aligned("empty", b"", b"")
     aligned("blank", b"\n\n\n", b"\n\n\n")
+    aligned("hollow", b"a\n\nb\n", b"a\nb\nc\n")
     aligned("long", LONG.encode(), LONG.encode())
     (world / "cut_gz").mkdir()
     for name in ("train.de.gz", "train.en.gz"):

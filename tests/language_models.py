@@ -15,6 +15,7 @@ from rdm.diffusion.objective import Objective
 from rdm.diffusion.pairing import Pairing
 from rdm.diffusion.process import DiffusionProcess
 from rdm.models.decoder_only import DecoderOnly
+from rdm.models.layers import TimeEmbedding
 from rdm.models.llama import Llama
 from rdm.systems.ar_lm import AutoregressiveLanguageModel
 from rdm.systems.diffusion_lm import DiffusionLanguageModel
@@ -29,6 +30,11 @@ def tiny_llama(vocab: Vocab, dim: int = 32, max_length: int = 16, checkpoint_gra
     return Llama(vocab, dim, 2 * dim, heads=2, layers=2, max_length=max_length, **options)
 
 
+def tiny_decoder_only(vocab: Vocab, **options: int) -> DecoderOnly:
+    network = tiny_llama(vocab, **options)
+    return DecoderOnly(network, TimeEmbedding(network.dim))
+
+
 def tiny_lm(
     vocab: Vocab,
     name: str = "rdm_absorbing",
@@ -38,7 +44,7 @@ def tiny_lm(
     **options: int,
 ) -> DiffusionLanguageModel:
     noise, schedule, own_pairing, own_objective, _ = RECIPES[name]
-    denoiser = DecoderOnly(tiny_llama(vocab, **options))
+    denoiser = tiny_decoder_only(vocab, **options)
     process = DiffusionProcess(schedule, noise(vocab))
     return DiffusionLanguageModel(
         vocab, process, pairing or own_pairing, objective or own_objective, denoiser, max_tokens

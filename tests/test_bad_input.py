@@ -60,6 +60,8 @@ TRAIN: list[tuple[list[str], str]] = [
     (["trainer.devices=0"], "`Trainer(devices=0)` value is not a valid input using cpu accelerator"),
     (["trainer.accelerator=foo"], "invalid accelerator name: `accelerator='foo'`. Available names are"),
     (["trainer.max_steps=-5"], "trainer.max_steps must be a number of steps, or -1 for no end, got -5"),
+    (["system=lm", "decoding.samples=10"], "decoding.samples=10, but open-ended text is decoded once: use 1"),
+    (["ckpt={world}/run", "callbacks.ema=null"], "was trained with callbacks.ema; go on with it"),
     (["data=toy_text"], "data=toy_text has no sources to read: add system=lm or system=ar_lm"),
     (["system=ar", "data=plain_text"], "data=plain_text has no sources to read: add system=lm or system=ar_lm"),
     (["system=lm", "data=toy_translation"], "data=toy_translation has sources, but this system continues text"),
@@ -87,6 +89,7 @@ TRAIN: list[tuple[list[str], str]] = [
     ([*PAIRS, "data.root={world}/binary"], "{world}/binary/train.de, line 2 is not UTF-8"),
     ([*PAIRS, "data.root={world}/empty"], "{world}/empty/train.de is empty"),
     ([*PAIRS, "data.root={world}/blank"], "no pair of the train split has 1 to 63 tokens on either side"),
+    ([*PAIRS, "data.root={world}/hollow"], "line 2 of the valid split has an empty source: mend or remove it"),
     ([*PAIRS, "data.root={world}/long"], "no pair of the train split has 1 to 63 tokens on either side"),
     ([*PAIRS, "data.root={world}/cut_gz"], "{world}/cut_gz/train.de.gz cannot be read"),
     ([*PAIRS, "data.root={world}/uneven", "data.tokenizer.size=10"], "needs at least 261 ids, got 10"),
@@ -97,7 +100,7 @@ TRAIN: list[tuple[list[str], str]] = [
     (["data=jsonl_pairs", "data.root={world}/json_number"], "line 1 needs the keys 'src' and 'trg', each with a text"),
     (["data=jsonl_pairs", "data.root={world}/json_surrogate"], "line 1 has half a character"),
     (["data=jsonl_pairs", "data.root={world}/json_deep"], "line 1 is not JSON"),
-    (["data=plain_text", "data.first_line='['"], "data.first_line: '[' is not a regular expression"),
+    (["system=lm", "data=plain_text", "data.first_line='['"], "data.first_line: '[' is not a regular expression"),
 ]
 
 RUN = "ckpt={world}/run"

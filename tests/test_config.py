@@ -324,6 +324,11 @@ def test_data_sets(name: str) -> None:
     assert own or (CONF.parent / "data" / f"{name}.card.md").is_file()
 
 
+@pytest.mark.parametrize("system", ["diffusion", "lm"])
+def test_the_step_can_be_kept_from_the_model(system: str) -> None:
+    assert config(f"system={system}", "diffusion/time=none").system.denoiser.time._target_.endswith("Timeless")
+
+
 @pytest.mark.parametrize("name", choices("data/tokenizer"))
 def test_tokenizers_can_be_chosen(name: str) -> None:
     file = [f"data.tokenizer.vocabulary={CONF / 'train.yaml'}"] if name == "wordpiece_file" else []

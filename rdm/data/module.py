@@ -202,6 +202,7 @@ class TextDataModule(pl.LightningDataModule, ABC):
         """Raise a :class:`UserError` now for what would otherwise end a run that has begun."""
         self.train_dataloader()
         self.val_dataloader()
+        self.questions("valid")
 
     def train_dataloader(self) -> StepLoader:
         rank, ranks = self._place()

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from rdm.decoding.schedule import steps_to_visit
+from rdm.diffusion.chunks import rows_at_once
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 
@@ -228,16 +229,16 @@ class PosteriorStep(Transition):
     """
 
     def step(self, state: State) -> Outcome:
-        at = state.positions
-        log_probs = state.logits.float().log_softmax(-1)
-        x_t = state.tokens[at]
-        posterior = state.process.posterior_log_probs(
-            x_t, log_probs, torch.full_like(x_t, state.t), torch.full_like(x_t, state.s)
-        )
-        chosen = state.draw(posterior)
+        at, size = state.positions, rows_at_once(state.logits)
+        parts = []
+        for logits, x_t in zip(state.logits.split(size), state.tokens[at].split(size), strict=True):
+            log_probs, steps = logits.float().log_softmax(-1), torch.ones_like(x_t)
+            ids = state.draw(state.process.posterior_log_probs(x_t, log_probs, state.t * steps, state.s * steps))
+            parts.append((ids, log_probs.gather(1, ids[:, None]).squeeze(1)))
+        chosen, scores = (torch.cat(side) for side in zip(*parts, strict=True))
         tokens, stored = state.tokens.clone(), state.stored.clone()
         tokens[at] = chosen
-        stored[at] = log_probs.gather(1, chosen[:, None]).squeeze(1)
+        stored[at] = scores
         return Outcome(
             tokens=tokens,
             denoised=((tokens == state.proposal) | (state.s == 0)) & state.free,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rdm.diffusion.chunks import rows_at_once
 from rdm.diffusion.schedule import Schedule
 
 LEAST_KEPT = 1e-3
@@ -64,4 +65,6 @@ def normal(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
 def nearest(z: Tensor, embeddings: Tensor) -> Tensor:
     """Rounding: for each point of ``z [..., E]`` the id whose row of ``embeddings [V, E]`` is closest."""
     # |z - e|^2 = |z|^2 - 2 (z e - |e|^2 / 2), and |z|^2 is the same for all ids.
-    return functional.linear(z, embeddings, embeddings.square().sum(1) / -2).argmax(-1)
+    bias, size = embeddings.square().sum(1) / -2, rows_at_once(z.new_empty(0, len(embeddings)))
+    parts = z.flatten(0, -2).split(size)
+    return torch.cat([functional.linear(part, embeddings, bias).argmax(-1) for part in parts]).view(z.shape[:-1])

@@ -58,10 +58,10 @@ class ReweightedCrossEntropy(Objective):
         return corruption.noisy
 
     def losses(self, logits: Tensor, corruption: Corruption, process: DiffusionProcess) -> Tensor:
-        noisy, target = corruption.noisy, corruption.x0[corruption.noisy]
+        row, column = corruption.noisy.nonzero(as_tuple=True)  # once: a GPU is waited for here
+        target = corruption.x0[row, column]
         loss = smoothed_cross_entropy(logits, target, process.noise.learnable, self.label_smoothing)
-        weight = self.reweighting.weight(corruption.t, process.schedule).to(loss.dtype)
-        return loss * weight[:, None].expand(noisy.shape)[noisy]
+        return loss * self.reweighting.weight(corruption.t, process.schedule).to(loss.dtype)[row]
 
     def unweighted(self) -> Objective:
         return ReweightedCrossEntropy(Original(), label_smoothing=0.0)
@@ -83,9 +83,9 @@ class VariationalBound(Objective):
         return corruption.learnable
 
     def losses(self, logits: Tensor, corruption: Corruption, process: DiffusionProcess) -> Tensor:
-        at = corruption.learnable
-        t = corruption.t[:, None].expand(at.shape)[at]
-        return posterior_divergence(logits, corruption.x_t[at], corruption.x0[at], t, process)
+        row, column = corruption.learnable.nonzero(as_tuple=True)  # once: a GPU is waited for here
+        x_t, x0 = corruption.x_t[row, column], corruption.x0[row, column]
+        return posterior_divergence(logits, x_t, x0, corruption.t[row], process)
 
     def unweighted(self) -> Objective:
         return self

@@ -5,19 +5,23 @@ from itertools import repeat
 
 from torch import Tensor, nn
 
-from rdm.models.layers import TimeEmbedding, everything, initialise
+from rdm.models.layers import everything, initialise
 from rdm.models.llama import Llama
 
 
 class DecoderOnly(nn.Module):
-    """Every position sees all others; what is given stands among them, so there is no memory and no length head."""
+    """Every position sees all others; what is given stands among them, so there is no memory and no length head.
 
-    def __init__(self, network: Llama) -> None:
+    Args:
+        network: the Transformer.
+        time: steps ``[R]`` to what is added to every position of a row, ``[R, D]``.
+    """
+
+    def __init__(self, network: Llama, time: nn.Module) -> None:
         super().__init__()
         self.network = network
         self.max_length = network.max_length
-        self.time_embedding = TimeEmbedding(network.dim)
-        self.time_embedding.apply(partial(initialise, std=network.init_std))
+        self.time = time.apply(partial(initialise, std=network.init_std))
 
     def restrict(self, predictable: Tensor) -> None:
         """Never predict the ids that are false in ``predictable [V]``."""
@@ -35,6 +39,6 @@ class DecoderOnly(nn.Module):
         Returns:
             ``[P, V]`` in row-major order of the positions, or ``[R, N, V]``.
         """
-        x = self.network.tokens(x_t) + self.time_embedding(t)[:, None]
+        x = self.network.tokens(x_t) + self.time(t)[:, None]
         states = self.network(x, repeat(everything))
         return self.network.project(states if positions is None else states[positions])

@@ -177,7 +177,8 @@ class Embedding(nn.Module):
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         """Tokens ``[R, N]`` at positions ``start, start + 1, ...`` to vectors ``[R, N, D]``.
 
-        The projection of the concatenation is a sum of two projections, so positions are projected once, not a row.
+        Both are scaled, or positions would be lost beside the tokens at first. The projection of the concatenation is a
+        sum of two projections, so positions are projected once, not a row.
         """
         token_weight, position_weight = (self.project.weight * self.scale).chunk(2, 1)
         places = self.positions.weight[start : start + x.shape[1]]

@@ -10,6 +10,7 @@ from torch.nn import functional
 from rdm.data.batching import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.left_to_right import LeftToRight
+from rdm.diffusion.objective import smoothed_cross_entropy
 from rdm.errors import require
 from rdm.models.layers import causal
 from rdm.models.llama import Llama, Reader
@@ -39,12 +40,10 @@ class AutoregressiveLanguageModel(System):
     def log_likelihood(self, tokens: Tensor, given: int = 0) -> Tensor:
         """``log p(x_{given + 1} .. x_N | x_1 .. x_given)`` of each row of ``tokens [B, N]``: ``[B]``."""
         states = self.network(self.network.tokens(self._from_start(tokens)[:, :-1]), repeat(causal))
-        logits, learned = self.network.project(states[:, given:]).float(), tokens[:, given:]
+        logits, learned = self.network.project(states[:, given:]).flatten(0, 1), tokens[:, given:]
+        losses = smoothed_cross_entropy(logits, learned.flatten(), self.network.output_bias == 0, smoothing=0.0)
         # Padding behind a short text is seen by nothing before it and is no part of it.
-        losses = functional.cross_entropy(
-            logits.flatten(0, 1), learned.flatten(), ignore_index=self.vocab.pad, reduction="none"
-        )
-        return -losses.view(learned.shape).sum(1)
+        return -losses.view(learned.shape).masked_fill(learned == self.vocab.pad, 0.0).sum(1)
 
     @torch.inference_mode()
     def likelihood(

@@ -7,7 +7,9 @@ from torch.nn import functional
 from rdm.data.batching import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.gaussian import GaussianSampler, Observer
+from rdm.decoding.proposal import log_probs
 from rdm.diffusion.gaussian import GaussianProcess
+from rdm.diffusion.objective import smoothed_cross_entropy
 from rdm.errors import UserError, require
 from rdm.models.diffuseq import DiffuSeqDenoiser
 from rdm.systems.base import Hypotheses, System, Term, choose
@@ -56,7 +58,8 @@ class DiffuSeqSystem(System):
         """``-log p(w | z_0)``, the sum over sentences of the mean over words; the source is not noised at all."""
         points = torch.cat([self.denoiser.tokens(source), z0], 1)
         everything = torch.cat([source, words], 1)
-        losses = functional.cross_entropy(self.denoiser.logits(points).mT, everything, reduction="none")
+        logits, ids = self.denoiser.logits(points).flatten(0, 1), everything.flatten()
+        losses = smoothed_cross_entropy(logits, ids, torch.ones_like(logits[0]), smoothing=0.0).view(everything.shape)
         real = functional.pad(source != self.vocab.pad, (0, words.shape[1]), value=True)
         return (torch.where(real, losses, 0.0).sum(1) / real.sum(1)).sum()
 
@@ -78,8 +81,8 @@ class DiffuSeqSystem(System):
             self.process, lambda z, t: self.denoiser(z, t, given), embeddings, noise, generator, observer
         )
         real = self.until_eos(words)
-        log_probs = self.denoiser.logits(guess).log_softmax(-1).gather(-1, words[..., None]).squeeze(-1)
-        scores = torch.where(real, log_probs, 0.0).sum(1) / real.sum(1)
+        scored = log_probs(self.denoiser.logits(guess[real]), words[real])
+        scores = torch.zeros(real.shape, device=real.device).masked_scatter(real, scored).sum(1) / real.sum(1)
         words = torch.where(real, words, self.vocab.pad)
         return choose(words, scores, len(source), decoding.selection, self.vocab)
 

@@ -85,8 +85,9 @@ class DiffusionLanguageModel(DenoisingSystem):
         return Canvas(tokens, pinned)
 
     def check(self, decoding: Decoding) -> None:
-        candidates = self.as_sampler(decoding).length_candidates
+        sampler = self.as_sampler(decoding)
         require(
-            candidates == 1,
-            f"decoding.length_candidates={candidates}, but open-ended text has no lengths to choose from: use 1",
+            sampler.length_candidates == 1,
+            f"decoding.length_candidates={sampler.length_candidates}, but open-ended text has no lengths: use 1",
         )
+        require(sampler.samples == 1, f"decoding.samples={sampler.samples}, but open-ended text is decoded once: use 1")

@@ -65,7 +65,7 @@ class Guard(pl.Callback):
         gradients = [parameter.grad for parameter in pl_module.parameters() if parameter.grad is not None]
         largest = whole(get_total_norm(gradients, norm_type=float("inf")))
         wrong = ~torch.stack([losses.isfinite().all(), largest.isfinite()])
-        # The only wait for the device in a step; the sum makes all ranks decide alike.
+        # The sum makes all ranks decide alike.
         wrong_loss, wrong_gradient = trainer.strategy.reduce(wrong.float(), reduce_op="sum").tolist()
         if not wrong_loss and (not wrong_gradient or scale_can_fall(trainer)):
             return

@@ -38,7 +38,7 @@ class TrainingModule(pl.LightningModule):
         self.seed = torch.initial_seed() % 2**32
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        counts = {name: self._over_ranks(count) for name, count in batch.counts.items()}
+        counts = dict(zip(batch.counts, self._over_ranks(torch.stack(list(batch.counts.values()))), strict=True))
         seeds = self.seeds(batch_idx)
         seed_all(seeds["dropout"])
         terms = self.system.loss(batch, torch.Generator(self.device).manual_seed(seeds["noise"]))
@@ -58,7 +58,7 @@ class TrainingModule(pl.LightningModule):
         return {kind: chance(kind, *place) for kind in ("noise", "dropout")}
 
     def _over_ranks(self, count: Tensor) -> Tensor:
-        return torch.as_tensor(self.all_gather(count)).sum() if self.trainer.world_size > 1 else count
+        return torch.as_tensor(self.all_gather(count)).sum(0) if self.trainer.world_size > 1 else count
 
     def on_validation_epoch_start(self) -> None:
         self._sums: dict[str, Tensor] = {}

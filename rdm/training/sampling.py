@@ -49,6 +49,11 @@ class SampleAtValidation(pl.Callback):
         require(shown >= 1, f"callbacks.sampling.shown must be at least 1, got {shown}")
         self.decoding, self.sentences, self.shown, self.seed = decoding, sentences, shown, seed
 
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        # Once, and before the first step: text that cannot be asked about should not end a run at its first validation.
+        data: TextDataModule = trainer.datamodule  # type: ignore[attr-defined]
+        self.asked = data.questions("valid").first(self.sentences)
+
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
@@ -64,7 +69,7 @@ class SampleAtValidation(pl.Callback):
     def _sample(self, trainer: pl.Trainer, module: pl.LightningModule) -> float:
         assert isinstance(module, TrainingModule)
         data: TextDataModule = trainer.datamodule  # type: ignore[attr-defined]
-        asked = data.questions("valid").first(self.sentences)
+        asked = self.asked
         outputs = translate(
             module.system, self.decoding, data, asked.rows, data.loading.eval_sentences, self.seed, progress=False
         ).texts

@@ -42,10 +42,9 @@ def check_trainer(trainer: DictConfig) -> None:
     require(not swept or strategy == "ddp_fork", "with -m and several devices use trainer.strategy=ddp_fork")
 
 
-def validation_interval(trainer: DictConfig) -> int | float:
+def validation_interval(trainer: DictConfig) -> int:
     """In micro-batches, as Lightning counts; a configuration counts optimiser steps, here as everywhere else."""
-    interval = trainer.val_check_interval
-    return interval * trainer.accumulate_grad_batches if isinstance(interval, int) else interval
+    return trainer.val_check_interval * trainer.accumulate_grad_batches
 
 
 def compile_layers(system: nn.Module) -> None:

@@ -6,14 +6,14 @@ from torch import Tensor
 
 from rdm.models.decoder_only import DecoderOnly
 from rdm.vocab import Vocab
-from tests.language_models import tiny_llama
+from tests.language_models import tiny_decoder_only
 
 VOCAB = Vocab(size=40)
 
 
 @pytest.fixture
 def denoiser() -> DecoderOnly:
-    return DecoderOnly(tiny_llama(VOCAB)).eval()
+    return tiny_decoder_only(VOCAB).eval()
 
 
 def tokens(rows: int, length: int) -> Tensor:

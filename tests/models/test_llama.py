@@ -10,7 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rdm.errors import UserError
 from rdm.models.decoder_only import DecoderOnly
-from rdm.models.layers import Attend, causal, everything
+from rdm.models.layers import Attend, TimeEmbedding, causal, everything
 from rdm.models.llama import Block, Llama, Reader, Rotary, SwiGLU, norm
 from rdm.vocab import Vocab
 from tests.language_models import tiny_llama
@@ -192,7 +192,7 @@ def test_sizes(name: str, vocabulary: int, least: float, most: float) -> None:
     composed.vocab.size = vocabulary
     with torch.device("meta"):
         network: Llama = instantiate(composed.model)
-        denoiser = DecoderOnly(network)
+        denoiser = DecoderOnly(network, TimeEmbedding(network.dim))
     assert all(tensor.is_meta for tensor in (*denoiser.parameters(), *denoiser.buffers()))
     sizes = [sum(parameter.numel() for parameter in module.parameters()) for module in (network, denoiser)]
     assert least < sizes[0] < sizes[1] < most
