@@ -52,12 +52,13 @@ def show(results: list[Measurement]) -> None:
 
 def main() -> None:
     parser = cli.Parser(prog="python -m rdm.bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small models, few repetitions: a minute or two")
+    parser.add_argument("--quick", action="store_true", help="small models, few repetitions: under a minute on two quiet cores")
     parser.add_argument("--only", choices=[section.__name__ for section in SECTIONS], help="one section")
     parser.add_argument("--out", type=Path, default=Path("outputs/bench"), help="folder for bench.json and the picture")
     arguments = parser.parse_args()
     check_writable(arguments.out / "bench.json")
     size = QUICK if arguments.quick else FULL
+    gemm_rate()  # a machine that was idle takes a moment to come up to speed
     before = gemm_rate()
     results = run(size, arguments.only)
     after = gemm_rate()
