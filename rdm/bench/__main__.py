@@ -52,7 +52,7 @@ def show(results: list[Measurement]) -> None:
 
 def main() -> None:
     parser = cli.Parser(prog="python -m rdm.bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small models, few repetitions: under a minute on two quiet cores")
+    parser.add_argument("--quick", action="store_true", help="small models, few repetitions: a minute")
     parser.add_argument("--only", choices=[section.__name__ for section in SECTIONS], help="one section")
     parser.add_argument("--out", type=Path, default=Path("outputs/bench"), help="folder for bench.json and the picture")
     arguments = parser.parse_args()

@@ -157,9 +157,11 @@ def decoding(size: Size) -> Iterator[Measurement]:
         system, how = build(size.vocabulary, f"diffusion={diffusion}", f"decoding={strategy}", model)
         yield decode("decoding", f"{diffusion}, {strategy}", system, how, source)
     for diffusion in ("rdm_absorbing", "rdm_multinomial"):
-        system, how = build(size.vocabulary, f"diffusion={diffusion}", "decoding=rdm", "decoding.prune_after=2", model)
+        system, how = build(size.vocabulary, f"diffusion={diffusion}", "decoding=rdm", model)
+        yield decode("decoding", f"{diffusion}, rdm, int8", in_int8(system.eval()), how, source)
+        how.prune_after = 2
         yield decode("decoding", f"{diffusion}, rdm, pruned", system, how, source)
-        yield decode("decoding", f"{diffusion}, rdm, pruned, int8", in_int8(system.eval()), how, source)
+        yield decode("decoding", f"{diffusion}, rdm, pruned, int8", in_int8(system), how, source)
 
 
 def latency(size: Size) -> Iterator[Measurement]:
