@@ -56,6 +56,7 @@ audit: $(READY)  ## look up the installed packages in the list of known vulnerab
 	.venv-audit/bin/pip-audit --strict --no-deps --disable-pip -r .venv-audit/installed.txt
 
 comet:  ## COMET of saved hypotheses, in an environment of its own: make comet FILE=outputs/<run>/hypotheses/<name>.jsonl
+	@test -f "$(FILE)" || { echo "FILE: name a file of <run>/hypotheses, e.g. make comet FILE=outputs/<run>/hypotheses/<name>.jsonl"; exit 2; }
 	test -x .venv-comet/bin/python || $(PYTHON) -m venv .venv-comet
 	.venv-comet/bin/pip install --disable-pip-version-check -q unbabel-comet==2.2.7
 	.venv-comet/bin/python scripts/comet_score.py $(FILE) $(ARGS)

@@ -13,9 +13,9 @@ from rdm.errors import require
 from rdm.evaluation.decode import translate
 from rdm.evaluation.likelihood import measure
 from rdm.evaluation.metrics.base import Scorer
-from rdm.evaluation.results import append, check_writable, find, fingerprint, write_hypotheses
+from rdm.evaluation.results import Row, append, check_writable, find, fingerprint, write_hypotheses
 from rdm.evaluation.tables import main_value
-from rdm.runs import commit, load
+from rdm.runs import Loaded, commit, load
 from rdm.sweeps import Outcome, every_run, sweeping
 from rdm.training.effort import machine
 from rdm.training.loggers import log_row, one_run
@@ -30,7 +30,7 @@ def main(config: DictConfig) -> Outcome:
     draws = config.likelihood
     require(draws in (None, "all") or draws >= 1, f"likelihood must be all or at least 1 draw, got {draws}")
     loaded = load(config)
-    results = Path(config.results or loaded.run.folder / "results.jsonl")
+    results = results_file(config, loaded)
     check_writable(results)
     data, wanted = loaded.data, loaded.metrics(config.get("metrics"))
     asked = data.questions(config.split).first(config.limit)
@@ -48,7 +48,7 @@ def main(config: DictConfig) -> Outcome:
     known = find(results, evaluation) if sweeping() and not config.redo else None
     if known:
         print(f"{known['system']} {loaded.decoding}: in {results} already")
-        return Outcome(main_value(known), known)
+        return told(config, loaded, known)
 
     scorers = [build(scorer, f"metrics.{name!s}", Scorer) for name, scorer in wanted.items() if scorer]
     outputs = translate(loaded.system, loaded.decoding, data, asked.rows, config.batch_size, config.seed)
@@ -61,7 +61,7 @@ def main(config: DictConfig) -> Outcome:
         **settings,
         "evaluation": evaluation,
         "metrics": {metric.name: metric.row() for metric in metrics},
-        "sentences_per_second": round(len(asked) / outputs.seconds, 2),
+        "sentences_per_second": float(f"{len(asked) / outputs.seconds:.4g}"),
         "training": loaded.training,
         "machine": machine(),
         "hypotheses": str(hypotheses),
@@ -69,15 +69,24 @@ def main(config: DictConfig) -> Outcome:
         "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
     }
     append(results, row)
-    if config.get("logger"):
-        config.run_dir = str(results.parent / "logs" / evaluation)
-        config.choices = {**loaded.run.choices, **chosen(), "decoding": row["strategy"], "steps": row.get("steps")}
-        check_types(config.logger, "logger")
-        log_row(instantiate(config.logger), row)
     if any(asked.cut):
         print(f"{sum(asked.cut)} sources are longer than the model takes and were decoded without their end")
     print(f"{row['system']} {loaded.decoding}: {row['sentences_per_second']} sentences/s, {len(asked)} sentences")
     print(*(f"  {metric}" for metric in metrics), f"  wrote {hypotheses}", sep="\n")
+    return told(config, loaded, row)
+
+
+def results_file(config: DictConfig, loaded: Loaded) -> Path:
+    return Path(config.results or loaded.run.folder / "results.jsonl")
+
+
+def told(config: DictConfig, loaded: Loaded, row: Row) -> Outcome:
+    """What a row comes to, logged if there is a logger."""
+    if config.get("logger"):
+        config.run_dir = str(results_file(config, loaded).parent / "logs" / row["evaluation"])
+        config.choices = {**loaded.run.choices, **chosen(), "decoding": row["strategy"], "steps": row.get("steps")}
+        check_types(config.logger, "logger")
+        log_row(instantiate(config.logger), row)
     return Outcome(main_value(row), row)
 
 

@@ -75,9 +75,13 @@ def run(main: Callable[[], None], rewrite: Callable[[list[str]], list[str]] = li
         sys.argv[1:] = rewrite(sys.argv[1:])
         main()
     except Exception as error:
-        conclude()  # what there is of a sweep whose launcher gave up
+        complete = conclude()  # what there is of a sweep that was given up
         leave(error)
-        raise
+        if complete or debugging():
+            raise
+        # Why jobs failed has been told; that Optuna found no best one among them is no more than a consequence.
+        print(f"the sweep ended early: {type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(1)
     if not conclude():
         sys.exit(1)
 
@@ -85,8 +89,13 @@ def run(main: Callable[[], None], rewrite: Callable[[list[str]], list[str]] = li
 def leave(error: Exception) -> None:
     """Print one line and exit if ``error`` is a user's mistake; return if it is a bug."""
     message = explain(error)
-    if message is not None and "debug=true" not in map(str.lower, sys.argv):
+    if message is not None and not debugging():
         refuse(message)
+
+
+def debugging() -> bool:
+    """Whether stack traces were asked for."""
+    return "debug=true" in map(str.lower, sys.argv)
 
 
 def explain(error: BaseException) -> str | None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from glob import glob
-from math import nan
+from math import isnan, nan
 from pathlib import Path
 from typing import Any, ClassVar
 from uuid import uuid4
@@ -42,13 +42,15 @@ def sweeping() -> bool:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job came to. To a sweeper that optimises it is a number, and a failure not a number."""
+    """What a job came to. To a sweeper that optimises it is a number, and a failed trial if there is none."""
 
     value: float = nan
     row: Row | None = None  # of the results store
     failure: str | None = None  # why it failed
 
     def __float__(self) -> float:
+        if isnan(self.value):
+            raise ValueError(self.failure or "there is no value")
         return self.value
 
 
@@ -107,9 +109,10 @@ def check_sweep(config: DictConfig, part: str) -> None:
     name, sweeper = config.hydra.runtime.choices.get("sweep"), str(config.hydra.sweeper._target_)
     own = set((config.get("sweep") or {}).get(part, ())) - {"ckpt"}
     require(name is None or bool(own), f"sweep={name} has nothing for {part}.py")
-    parallel = "trainer" in config and config.trainer.devices != 1
+    parallel = "trainer" in config and (config.trainer.devices, config.trainer.num_nodes) != (1, 1)
     # Each process of a run would ask for values of its own and train another model.
-    require(not (parallel and "optuna" in sweeper), "Optuna cannot tune a run of several processes: trainer.devices=1")
+    one = "Optuna cannot tune a run of several processes: trainer.devices=1 trainer.num_nodes=1"
+    require(not (parallel and "optuna" in sweeper), one)
 
 
 def conclude() -> bool:

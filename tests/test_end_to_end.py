@@ -235,6 +235,10 @@ def test_other_loggers(logger: str, tmp_path: Path) -> None:
         "tensorboard": ["tensorboard/events*"],
     }
     assert all(list(folder.glob(place)) for place in places[logger])
+    if logger == "tensorboard":
+        (events,) = folder.glob("tensorboard/events*")
+        assert b"samples/text_summary" in events.read_bytes()
+        assert b"val/bleu" in events.read_bytes()
 
 
 def test_sweep_over_reweighting(tmp_path: Path) -> None:

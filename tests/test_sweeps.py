@@ -245,9 +245,12 @@ def test_submitit(trained: tuple[Path, str], tmp_path: Path) -> None:
 def test_optuna_finds_the_better(trained: tuple[Path, str], tmp_path: Path) -> None:
     done = script(
         *("evaluate.py", "sweep=tune_decoding", f"ckpt={runs(trained[0])[0]}", f"results={tmp_path / 'results.jsonl'}"),
-        *("decoding=rdm", "schedule=linear", "decoding.temperature=0.0", "decoding.length_candidates=1,7"),
-        *("hydra.sweeper.n_trials=5", f"hydra.sweep.dir={tmp_path}", "decoding.steps=2"),
+        *("decoding=rdm", "schedule=linear", "decoding.temperature=0.0", "decoding.length_candidates=1,7,1000"),
+        *("hydra.sweeper.n_trials=8", f"hydra.sweep.dir={tmp_path}", "decoding.steps=2"),
+        code=1,  # a thousand candidates fail
     )
+    assert "decoding.length_candidates=1000, but there are only" in done.stderr
+    assert "Traceback" not in done.stderr
     bleu = {row["length_candidates"]: row["metrics"]["sacrebleu"]["value"] for row in rows(tmp_path)}
     assert sorted(bleu) == [1, 7]
     assert len(rows(tmp_path)) == 2  # a trial that was made before is not decoded again
@@ -258,10 +261,24 @@ def test_optuna_finds_the_better(trained: tuple[Path, str], tmp_path: Path) -> N
     assert "best_value" in done.stdout
 
 
+def test_optuna_finds_nothing(trained: tuple[Path, str], tmp_path: Path) -> None:
+    done = script(
+        *("evaluate.py", "sweep=tune_decoding", f"ckpt={runs(trained[0])[0]}", f"results={tmp_path / 'results.jsonl'}"),
+        *("hydra.sweeper.n_trials=2", f"hydra.sweep.dir={tmp_path}", "decoding.steps=51"),
+        code=1,
+    )
+    assert done.stderr.splitlines()[-4] == "2 of 2 jobs failed:"
+    assert done.stderr.splitlines()[-1] == "the sweep ended early: ValueError: No trials are completed yet."
+
+
+OPTUNA = ["train.py", "-m", "hydra/sweeper=optuna", "optimizer.lr=0.1,0.2"]
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["train.py", "-m", "hydra/sweeper=optuna", "trainer=ddp_cpu", "optimizer.lr=0.1,0.2"], "Optuna cannot tune"),
+        ([*OPTUNA, "trainer=ddp_cpu"], "Optuna cannot tune"),
+        ([*OPTUNA, "trainer.num_nodes=2"], "Optuna cannot tune"),
         (["train.py", "sweep=iterations"], "sweep=iterations has nothing for train.py"),
         (["evaluate.py", "sweep=nothing"], "Could not find 'sweep/nothing'"),
     ],

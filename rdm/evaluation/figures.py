@@ -8,11 +8,15 @@ from typing import Any
 from rdm.evaluation.results import Row
 from rdm.evaluation.tables import by_setting, heading, in_order, measured
 
+INSIDE = 6  # a longer legend would cover the lines, and stands beside them
 Series = dict[str, dict[int | None, list[Row]]]  # rows by label, then by number of iterations
 
 
-def draw(rows: Sequence[Row], metric: str, folder: Path) -> list[Path]:
-    """The metric against iterations, against sentences a second, and as bars, each as PNG and SVG."""
+def draw(rows: Sequence[Row], metric: str, folder: Path, suffix: str = "") -> list[Path]:
+    """The metric against iterations, against sentences a second, and as bars, each as PNG and SVG.
+
+    ``suffix`` is what the names of the files end with.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -33,11 +37,12 @@ def draw(rows: Sequence[Row], metric: str, folder: Path) -> list[Path]:
             axes.grid(alpha=0.3)
             axes.set_axisbelow(True)
             if series:
-                axes.legend(fontsize="small")
-            canvas.tight_layout()
-            for suffix, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
-                files.append(folder / f"{name}{suffix}")
-                canvas.savefig(files[-1], dpi=150, metadata=metadata)
+                aside = len(series) > INSIDE
+                place = (1, 1) if aside else None
+                axes.legend(fontsize="small", loc="upper left" if aside else "best", bbox_to_anchor=place)
+            for kind, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
+                files.append(folder / f"{name}{suffix}{kind}")
+                canvas.savefig(files[-1], dpi=150, metadata=metadata, bbox_inches="tight")
             pyplot.close(canvas)
     return files
 

@@ -42,7 +42,7 @@ def measure(
         tokens.append(found.tokens.cpu())
         kind = found.kind
     mean, error = ratio(torch.cat(nats), torch.cat(tokens))
-    signature = f"{kind}|draws:{draws}|end:counted"
+    signature = f"{kind}|end:counted" if kind == "exact" else f"{kind}|draws:{draws}|end:counted"
     bits = (mean / math.log(2), None if error is None else error / math.log(2))
     return [
         Metric("nats_per_token", mean, signature, error),

@@ -13,7 +13,12 @@ FILE = Path(__file__).with_name("published.yaml")
 
 # What a row must agree with the paper in, as far as the paper says it; its `iterations` are our `steps`.
 SHARED = ("data", "system", "candidates")
-DECODINGS = {"vanilla": ("vanilla",), "improved": ("rdm", "rdm_gumbel", "rdm_cond", "rdm_commit", "mbr")}
+DECODINGS = {
+    "vanilla": ("vanilla", "vanilla_mbr"),
+    "improved": ("rdm", "rdm_gumbel", "rdm_cond", "rdm_commit", "mbr"),
+}
+# What a metric depends on beside that.
+ALSO = {"seconds": ("batch_size",)}
 # How the paper trains its systems; a number of an ablation says itself what is other.
 TRAINING: dict[str, dict[str, Any]] = {
     "absorbing": {"reweighting": "original", "conditioned": False},
@@ -39,9 +44,10 @@ class Published:
             self.metric == metric
             and row["split"] == "test"
             and about.get("iterations") == row.get("steps")
-            and all(about[name] == row.get(name) for name in SHARED if name in about)
+            and all(about[name] == row.get(name) for name in (*SHARED, *ALSO.get(metric, ())) if name in about)
             and ("decoding" not in about or row["strategy"] in DECODINGS[about["decoding"]])
             and self.same_training(row.get("choices"))
+            and self.same_text(row.get("choices"))
         )
 
     def same_training(self, choices: dict[str, str] | None) -> bool:
@@ -52,6 +58,10 @@ class Published:
             return not {"reweighting", "conditioned"} & self.about.keys()
         given = {**choices, "conditioned": choices.get("diffusion/pairing") == "conditioned"}
         return all(given.get(name) == value for name, value in meant.items())
+
+    def same_text(self, choices: dict[str, str] | None) -> bool:
+        """Whether text was split into words like the paper's, on which its tokenised BLEU depends."""
+        return self.metric != "tokenized_bleu" or (choices or {}).get("data/tokenizer") in (None, "pretokenized")
 
 
 @lru_cache(maxsize=1)

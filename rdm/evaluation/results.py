@@ -22,9 +22,16 @@ def fingerprint(settings: Row) -> str:
 def append(file: Path, row: Row) -> None:
     """Add a row. The lock keeps rows of parallel jobs whole."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a", encoding="utf-8") as stream:
+    line = json.dumps(row, ensure_ascii=False).encode() + b"\n"
+    with file.open("ab", buffering=0) as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+        end = stream.seek(0, os.SEEK_END)
+        try:
+            while line:
+                line = line[stream.write(line) :]
+        except OSError:  # the disk is full: half a row would spoil the next one, too
+            stream.truncate(end)
+            raise
 
 
 def read(places: Iterable[str | Path]) -> list[Row]:

@@ -1,7 +1,7 @@
 """Tables from result rows: which rows belong together, and the cells, as Markdown and as LaTeX."""
 
 from collections.abc import Iterable, Sequence
-from math import nan
+from math import inf, nan
 from statistics import mean, stdev
 from typing import Any
 
@@ -19,7 +19,10 @@ SETTINGS = (
 )  # fmt: skip
 
 
-NEEDED = ("system", "strategy", "metrics", "recipe", "run", "train_seed", "seed", "sentences_per_second")
+NEEDED = (
+    "system", "strategy", "metrics", "recipe", "run", "train_seed", "seed", "split", "sentences",
+    "sentences_per_second",
+)  # fmt: skip
 
 
 def check_rows(rows: Iterable[Row]) -> None:
@@ -49,6 +52,24 @@ def main_value(row: Row) -> float:
     return next((found for name in row["metrics"] if (found := value(row, name)) is not None), nan)
 
 
+def timed(rows: Iterable[Row]) -> list[Row]:
+    """The rows with how fast they were decoded as their metrics."""
+    found = []
+    for row in rows:
+        rate, how = row["sentences_per_second"], f"batch_size:{row.get('batch_size')}|{row.get('machine')}"
+        times = {"sentences_per_second": rate, "seconds": row["sentences"] / rate if rate else inf}
+        found.append({**row, "metrics": {name: {"value": time, "signature": how} for name, time in times.items()}})
+    return found
+
+
+def by_data(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The rows of each data set; numbers of different ones belong in different tables."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(str(row.get("data")), []).append(row)
+    return dict(sorted(groups.items()))
+
+
 def by_setting(rows: Sequence[Row], metric: str) -> dict[Key, dict[int | None, list[Row]]]:
     """Rows by system and decoding, then by number of iterations; of a repeated evaluation the last counts.
 
@@ -72,7 +93,9 @@ def by_setting(rows: Sequence[Row], metric: str) -> dict[Key, dict[int | None, l
         for row, settings in group:
             decoding = ", ".join([strategy, *(f"{name.split('/')[-1]} {settings.get(name)}" for name in varied)])
             seeds = table.setdefault((system, decoding), {}).setdefault(row.get("steps"), {})
-            seeds[row["train_seed"], row["seed"]] = row
+            seed = row["train_seed"], row["seed"]
+            if value(row, metric) is not None or seed not in seeds:  # a skipped metric replaces no number
+                seeds[seed] = row
     return {key: {steps: list(seeds.values()) for steps, seeds in columns.items()} for key, columns in table.items()}
 
 
@@ -131,7 +154,7 @@ def caption(rows: Sequence[Row], metric: str) -> str:
     signatures = sorted({f"{metric} {entry['signature']}" for entry in entries if entry["value"] is not None})
     skipped = sorted({f"{metric} skipped: {entry['skipped']}" for entry in entries if entry["value"] is None})
     sentences = ", ".join(map(str, sorted({row["sentences"] for row in rows if metric in row["metrics"]})))
-    notes = [*signatures, *skipped, f"sentences: {sentences}"]
+    notes = [*signatures, *skipped, f"data: {', '.join(by_data(rows))}", f"sentences: {sentences}"]
     if any(len(group) > 1 for columns in by_setting(rows, metric).values() for group in columns.values()):
         notes.append("± is the standard deviation over seeds")
     tables = {number.table for row in rows if (number := published_value(row, metric))}
@@ -143,8 +166,9 @@ def caption(rows: Sequence[Row], metric: str) -> str:
 
 
 def markdown(header: Sequence[str], body: Iterable[Sequence[str]]) -> str:
-    """A table."""
-    return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *body])
+    """A table, whatever the cells hold."""
+    lines = [[" ".join(cell.split()).replace("|", r"\|") for cell in line] for line in (header, *body)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], ["---"] * len(header), *lines[1:]])
 
 
 def trainings(rows: Iterable[Row]) -> tuple[list[str], list[list[str]]]:

@@ -13,6 +13,7 @@ from rdm.data.module import TextDataModule
 from rdm.errors import require
 from rdm.evaluation.decode import translate
 from rdm.evaluation.metrics.corpus import sacre_bleu
+from rdm.evaluation.tables import markdown
 from rdm.page.page import render
 from rdm.page.trajectory import Example, follow
 from rdm.training.module import TrainingModule
@@ -28,10 +29,9 @@ class Samples:
 
     def markdown(self) -> str:
         """The table, and the first source iteration by iteration."""
-        rows = [f"| {source} | {reference} | {output} |" for source, reference, output in self.table]
+        table = markdown(("source", "reference", "output"), self.table)
         trace = self.examples[0].trajectories[0].lines()
-        head = ["| source | reference | output |", "| --- | --- | --- |"]
-        return "\n".join([f"# Samples at step {self.step}", "", *head, *rows, "", "```", *trace, "```", ""])
+        return "\n".join([f"# Samples at step {self.step}", "", table, "", "```", *trace, "```", ""])
 
 
 class SampleAtValidation(pl.Callback):

@@ -181,6 +181,18 @@ def test_without_the_model(kind: type[Scorer], error: type[Exception], monkeypat
     assert_skipped(scorer(["a"], [["a"]], ["a"]), f"needs {scorer.model}")  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("error", [ValueError("another kind\nof model"), RuntimeError("no memory")], ids=str)
+def test_with_a_model_that_does_not_work(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row is not lost for it."""
+
+    def score(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(pretrained.BertScore, "score", score)
+    told = f"needs m in working order ({type(error).__name__}: {str(error).splitlines()[0]})"
+    assert_skipped(pretrained.BertScore("m")(["a"], [["a"]]), told)
+
+
 def test_model_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder is taken as it is, a folder that is not there is missed, and offline the hub is not asked."""
     assert pretrained.locate(str(tmp_path)) == str(tmp_path)

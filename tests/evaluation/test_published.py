@@ -78,6 +78,9 @@ def a_row(**more: object) -> dict[str, object]:
         ),
         ({"data": "qg", "system": "multinomial", "steps": 10, "candidates": 10}, "dist_1", 0.8990),
         ({"data": "wikitext103", "system": "rdm_absorbing", "steps": 100}, "coherence", -5.15),
+        ({"data": "wikitext103", "system": "ar_lm", "steps": None, "strategy": "left_to_right"}, "mauve", 95.71),
+        ({"data": "wmt14_en_de", "system": "cmlm", "steps": 4, "batch_size": 50}, "seconds", 17.1),
+        ({"data": "wmt14_en_de", "system": "cmlm", "steps": 4, "batch_size": 32}, "seconds", None),
         ({"data": "qqp", "system": "rdm_absorbing", "steps": 10, "candidates": 3}, "rouge_l", None),
         (
             {"data": "iwslt14_de_en", "system": "rdm_absorbing", "steps": 10, "strategy": "vanilla"},
@@ -89,6 +92,15 @@ def a_row(**more: object) -> dict[str, object]:
 def test_spot_checks(row: dict[str, object], metric: str, value: float | None) -> None:
     found = published_value(a_row(**row), metric)
     assert (found.value if found else None) == value
+
+
+def test_tokenized_bleu_is_of_the_text_as_published() -> None:
+    """Our own tokenizer leaves other words."""
+    words = {"reweighting": "linear", "diffusion/pairing": "conditioned"}
+    row = a_row(data="iwslt14_de_en", system="rdm_absorbing", steps=10)
+    for tokenizer, shown in (("pretokenized", True), ("bpe", False)):
+        found = published_value({**row, "choices": {**words, "data/tokenizer": tokenizer}}, "tokenized_bleu")
+        assert (found is not None) == shown
 
 
 @pytest.mark.parametrize(

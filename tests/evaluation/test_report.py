@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from rdm.evaluation.figures import bars
-from rdm.evaluation.report import print_table, write_report
+from rdm.evaluation.figures import bars, draw
+from rdm.evaluation.report import print_table, speeds, write_report
 from rdm.evaluation.results import append, read
-from rdm.evaluation.tables import caption, cells, escape, latex, metrics_of
+from rdm.evaluation.tables import caption, cells, escape, latex, markdown, metrics_of
 
 
 def row(strategy: str, steps: int | None, value: float | None, seed: int = 1, **more: Any) -> dict[str, Any]:
@@ -119,6 +119,57 @@ def test_skipped_is_not_a_number() -> None:
     assert "sacrebleu skipped: needs x" in caption([row("rdm", 2, None)], "sacrebleu")
 
 
+def test_a_skipped_metric_replaces_no_number() -> None:
+    """Not when an evaluation is repeated without the model, nor where it needs candidates that m = 1 has not."""
+    assert body(row("rdm", 2, 12), row("rdm", 2, None)) == [["rdm_absorbing", "rdm", "12.00"]]
+    assert body(row("rdm", 2, 12, candidates=10), row("rdm", 2, None, candidates=1))[0][2] == "12.00"
+
+
+def test_cells_with_bars_stay_cells(tmp_path: Path) -> None:
+    """A signature that differs is part of a cell, and holds bars."""
+    entries = [row("rdm", 2, 10, metrics={"x": {"value": 10, "signature": f"a|draws:{n}"}}) for n in (1, 2)]
+    page = write_report(entries, tmp_path)[0].read_text()
+    assert r"| rdm_absorbing | rdm, signature a\|draws:2 | 10.00 |" in page
+    assert markdown(["a"], [["b\n| c"]]) == "| a |\n| --- |\n| b \\| c |"
+
+
+def test_each_data_set_has_its_own_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = {"data": "b", "run": "outputs/b", "recipe": "5", "text": "t", "sentences": 20}
+    rows = [row("rdm", 2, 10, data="a", text="s"), row("rdm", 2, 20, **other)]
+    files = write_report(rows, tmp_path)
+    page = files[0].read_text()
+    assert page.index("## a: sacrebleu") < page.index("| rdm_absorbing | rdm | 10.00 |") < page.index("## b: sacrebleu")
+    assert page.index("## b: sacrebleu") < page.index("| rdm_absorbing | rdm | 20.00 |")
+    assert {"iterations_a.png", "iterations_b.png"} <= {file.name for file in files}
+    assert files[1].read_text().count("begin{table}") == 2
+    print_table(rows)
+    assert "data: a" in (told := capsys.readouterr().out)
+    assert "data: b" in told
+
+
+def test_speed_beside_that_of_the_paper() -> None:
+    """The seconds for the whole test set, as the paper gives them for batches of 50."""
+    timing = {"sentences": 3003, "sentences_per_second": 100.1, "machine": "m"}
+    own = {**paper_row(data="wmt14_en_de"), **timing}
+    first, second = speeds([{**own, "batch_size": 50}])
+    assert "| rdm_absorbing | rdm_cond | 100.10 |" in first
+    assert "sentences_per_second batch_size:50|m" in first
+    assert "| rdm_absorbing | rdm_cond | 30.00 | 31.50 |" in second
+    assert len(list(speeds([{**own, "batch_size": 32}]))) == 1
+
+
+def test_many_lines_have_their_legend_beside_them(tmp_path: Path) -> None:
+    """As wide as a figure of a few lines, and the legend on top of that."""
+    from matplotlib import pyplot
+
+    def width(count: int) -> int:
+        rows = [row("rdm", 2, 10, schedule=f"number {n}") for n in range(count)]
+        (file, *_) = draw(rows, "sacrebleu", tmp_path)
+        return pyplot.imread(file).shape[1]
+
+    assert width(7) > width(6) + 100
+
+
 def test_the_first_metric_with_a_value_leads() -> None:
     chrf = {"value": 0.5, "signature": "s"}
     rows = [row("rdm", 2, None)]
@@ -178,9 +229,9 @@ def test_report_is_the_same_to_the_byte(tmp_path: Path) -> None:
     assert digests(first) == digests(second)
     page = first[0].read_text()
     assert "| rdm_absorbing | rdm | 10.00 | 12.00 |  |" in page
-    assert "\n\nsacrebleu nrefs:1; sentences: 10\n" in page
+    assert "\n\nsacrebleu nrefs:1; data: toy; sentences: 10\n" in page
     assert "## Training" not in page
-    assert "- rdm_absorbing, rdm, 4 iterations: 3.00 sentences/s" in page
+    assert "| rdm_absorbing | rdm | 5.00 | 3.00 |  |" in page
     assert first[2].read_bytes().startswith(b"\x89PNG")
     assert "![sacrebleu, ablation](ablation.png)" in page
     other = digests(write_report(rows[:2], tmp_path / "three"))

@@ -1,5 +1,7 @@
 """The results store: rows, saved hypotheses, and the comparison of two of them."""
 
+import resource
+import signal
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +31,23 @@ def test_parallel_writers_leave_whole_rows(tmp_path: Path) -> None:
     rows = read([file])
     assert sorted((r["writer"], r["number"]) for r in rows) == [(w, n) for w in range(4) for n in range(50)]
     assert all(row["text"] == ODD for row in rows)
+
+
+def test_a_row_that_could_not_be_written_spoils_no_other(tmp_path: Path) -> None:
+    """The disk is full in the middle of a row."""
+    file = tmp_path / "results.jsonl"
+    append(file, {"a": 1})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(OSError, match="large"):
+            append(file, {"text": "x" * 1000})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    append(file, {"a": 2})
+    assert read([file]) == [{"a": 1}, {"a": 2}]
 
 
 values = st.recursive(

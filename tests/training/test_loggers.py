@@ -42,12 +42,19 @@ def test_a_sweep_with_wandb(tmp_path: Path) -> None:
     script("train.py", "-m", *SMALL, *words, f"hydra.sweep.dir={runs}", environment=environment)
     asked = [f"ckpt={runs}", "decoding.steps=2", "limit=2", "logger=wandb"]
     script("evaluate.py", *asked, f"hydra.sweep.dir={tmp_path}", environment=environment)
-    for place, kind, steps in (("*/wandb", b"train", b"steps:10"), ("*/logs/*/wandb", b"evaluate", b"steps:2")):
+    again = script("evaluate.py", *asked, f"hydra.sweep.dir={tmp_path}", environment=environment)
+    assert again.stdout.count("already") == 2
+    for place, runs_each, kind, steps in (
+        ("*/wandb", 1, b"train", b"steps:10"),
+        ("*/logs/*/wandb", 2, b"evaluate", b"steps:2"),  # rows that were there already are logged too
+    ):
         logs = [file.read_bytes() for file in runs.glob(f"{place}/offline-run-*/*.wandb")]
-        assert len(logs) == 2
+        assert len(logs) == 2 * runs_each
         for weight in (b"linear", b"constant"):
-            (log,) = (log for log in logs if b"reweighting:" + weight in log)
-            assert b"toy_translation/diffusion/rdm_absorbing/" + weight in log
-            assert kind in log
-            assert steps in log
+            own = [log for log in logs if b"reweighting:" + weight in log]
+            assert len(own) == runs_each
+            for log in own:
+                assert b"toy_translation/diffusion/rdm_absorbing/" + weight in log
+                assert kind in log
+                assert steps in log
     assert not [file for file in tmp_path.rglob("*") if file.is_file() and KEY.encode() in file.read_bytes()]

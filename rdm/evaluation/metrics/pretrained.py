@@ -70,6 +70,9 @@ class NeedsModel(Scorer):
             reason = f"needs {self.model} and the metrics extra (pip install -e '.[metrics]')"
         except OSError:  # what transformers and the hub raise without a network, a ConnectionError included
             reason = f"needs {self.model}"
+        except Exception as error:  # another kind of model, a damaged file, too little memory
+            told = str(error).partition("\n")[0]
+            reason = f"needs {self.model} in working order ({type(error).__name__}: {told})"
         return Metric(self.name, None, skipped=reason)
 
 
