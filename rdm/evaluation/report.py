@@ -8,7 +8,7 @@ from rich.table import Table
 
 from rdm.evaluation.figures import draw
 from rdm.evaluation.results import Row
-from rdm.evaluation.tables import by_data, caption, cells, latex, markdown, metrics_of, timed, trainings
+from rdm.evaluation.tables import by_data, caption, cells, latex, markdown, metrics_of, overview, timed, trainings
 
 
 def print_table(rows: Sequence[Row], metric: str | None = None) -> None:
@@ -49,10 +49,14 @@ def write_report(rows: Sequence[Row], folder: Path, metric: str | None = None) -
         several = len(groups) > 1
         title, suffix = (f"{data}: ", f"_{data}") if several else ("", "")
         drawn = draw(group, metrics[0], folder, suffix)
+        if len(metrics) > 1:
+            side_by_side = overview(group, metrics)
+            page.append(f"## {title}all metrics\n\n{markdown(*side_by_side)}")
+            tables.append(latex(*side_by_side, notes=caption(group, *metrics)))
         page += [f"## {title}{name}\n\n{section(group, name)}" for name in metrics]
         page += [f"![{title}{metrics[0]}, {file.stem}]({file.name})" for file in drawn if file.suffix == ".png"]
         page += [f"## {title}decoding speed", *speeds(group)]
-        tables += [latex(group, name) for name in metrics]
+        tables += [latex(*cells(group, name), notes=caption(group, name)) for name in metrics]
         figures += drawn
     header, runs = trainings(rows)
     if runs:

@@ -1,5 +1,6 @@
 """Tables from result rows: which rows belong together, and the cells, as Markdown and as LaTeX."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from math import inf, nan
 from statistics import mean, stdev
@@ -125,39 +126,63 @@ def heading(step: int | None) -> str:
     return "token by token" if step is None else f"{step} iterations"
 
 
-def cells(rows: Sequence[Row], metric: str) -> tuple[list[str], list[list[str]]]:
-    """Header and body of a table by iterations; a row per system and decoding.
+Cells = tuple[list[str], list[list[str]]]  # header and body of a table
 
-    The paper's number, where it has one for the same data, system and iterations, stands in a column of its own.
-    """
+
+def cells(rows: Sequence[Row], metric: str) -> Cells:
+    """A metric by iterations; a line per system and decoding."""
     settings = by_setting(rows, metric)
-    digits = 4 if all(abs(number) <= 1 for number in measured(rows, metric)) else 2
     header, body = ["system", "decoding"], [list(key) for key in settings]
     for step in in_order(step for columns in settings.values() for step in columns):
-        title = heading(step)
-        groups = [columns.get(step, []) for columns in settings.values()]
-        values = [measured(group, metric) for group in groups]
-        own = [spread(v, digits) if v else ("skipped" if g else "") for v, g in zip(values, groups, strict=True)]
-        found = [published_value(group[0], metric) if group else None for group in groups]
-        paper = [f"{number.value:.{digits}f}" if number else "" for number in found]
-        for name, column in ((title, own), (f"paper, {title}", paper)):
-            if any(column):
-                header.append(name)
-                for line, cell in zip(body, column, strict=True):
-                    line.append(cell)
+        add_columns(header, body, heading(step), [columns.get(step, []) for columns in settings.values()], metric)
     return header, body
 
 
-def caption(rows: Sequence[Row], metric: str) -> str:
+def overview(rows: Sequence[Row], metrics: Sequence[str]) -> Cells:
+    """All metrics side by side, as the paper has them for QG, QQP and WikiText; a line per number of iterations.
+
+    Lines are those of the first metric.
+    """
+    settings = by_setting(rows, metrics[0])
+    lines = [(key, step) for key, columns in settings.items() for step in in_order(columns)]
+    header, body = (
+        ["system", "decoding", "iterations"],
+        [[*key, "" if step is None else str(step)] for key, step in lines],
+    )
+    for metric in metrics:
+        add_columns(header, body, metric, [settings[key][step] for key, step in lines], metric)
+    return header, body
+
+
+def add_columns(header: list[str], body: list[list[str]], title: str, groups: Sequence[list[Row]], metric: str) -> None:
+    """Add what was measured, a cell for each group of seeds, and the paper's numbers in a column of their own.
+
+    A column with nothing in it is left out.
+    """
+    values = [measured(group, metric) for group in groups]
+    digits = 4 if all(abs(number) <= 1 for number in itertools.chain(*values)) else 2
+    asked = [any(metric in row["metrics"] for row in group) for group in groups]
+    own = [spread(v, digits) if v else ("skipped" if a else "") for v, a in zip(values, asked, strict=True)]
+    found = [published_value(group[0], metric) if group else None for group in groups]
+    paper = [f"{number.value:.{digits}f}" if number else "" for number in found]
+    for name, column in ((title, own), (f"paper, {title}", paper)):
+        if any(column):
+            header.append(name)
+            for line, cell in zip(body, column, strict=True):
+                line.append(cell)
+
+
+def caption(rows: Sequence[Row], *metrics: str) -> str:
     """How the numbers were obtained."""
-    entries = [row["metrics"][metric] for row in rows if metric in row["metrics"]]
-    signatures = sorted({f"{metric} {entry['signature']}" for entry in entries if entry["value"] is not None})
-    skipped = sorted({f"{metric} skipped: {entry['skipped']}" for entry in entries if entry["value"] is None})
-    sentences = ", ".join(map(str, sorted({row["sentences"] for row in rows if metric in row["metrics"]})))
-    notes = [*signatures, *skipped, f"data: {', '.join(by_data(rows))}", f"sentences: {sentences}"]
-    if any(len(group) > 1 for columns in by_setting(rows, metric).values() for group in columns.values()):
+    entries = [(name, row["metrics"][name]) for name in metrics for row in rows if name in row["metrics"]]
+    signatures = sorted({f"{name} {entry['signature']}" for name, entry in entries if entry["value"] is not None})
+    skipped = sorted({f"{name} skipped: {entry['skipped']}" for name, entry in entries if entry["value"] is None})
+    own = [row for row in rows if any(name in row["metrics"] for name in metrics)]
+    sentences = ", ".join(map(str, sorted({row["sentences"] for row in own})))
+    notes = [*signatures, *skipped, f"data: {', '.join(by_data(own))}", f"sentences: {sentences}"]
+    if any(len(group) > 1 for name in metrics for lines in by_setting(rows, name).values() for group in lines.values()):
         notes.append("± is the standard deviation over seeds")
-    tables = {number.table for row in rows if (number := published_value(row, metric))}
+    tables = {number.table for name in metrics for row in rows if (number := published_value(row, name))}
     if tables:
         notes.append(
             f"columns headed paper are not measured here but printed in the paper ({', '.join(sorted(tables))})"
@@ -171,8 +196,8 @@ def markdown(header: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], ["---"] * len(header), *lines[1:]])
 
 
-def trainings(rows: Iterable[Row]) -> tuple[list[str], list[list[str]]]:
-    """Header and body of a table of what it took to train the models, as far as the rows say."""
+def trainings(rows: Iterable[Row]) -> Cells:
+    """What it took to train the models, as far as the rows say."""
     header = ["run", "system", "seed", "parameters", "steps", "target tokens", "minutes", "machine", "overrides"]
     runs: dict[tuple[str, int], list[str]] = {}
     for row in (row for row in rows if "training" in row):
@@ -185,9 +210,8 @@ def trainings(rows: Iterable[Row]) -> tuple[list[str], list[list[str]]]:
     return header, [runs[key] for key in sorted(runs)]
 
 
-def latex(rows: Sequence[Row], metric: str) -> str:
-    """The same for a paper; it needs the package booktabs."""
-    header, body = cells(rows, metric)
+def latex(header: Sequence[str], body: Iterable[Sequence[str]], notes: str) -> str:
+    """The same for a paper, with ``notes`` as its caption; it needs the package booktabs."""
     lines = [" & ".join(map(escape, line)) + r" \\" for line in [header, *body]]
     return "\n".join(
         [
@@ -200,7 +224,7 @@ def latex(rows: Sequence[Row], metric: str) -> str:
             *lines[1:],
             r"\bottomrule",
             r"\end{tabular}",
-            rf"\caption{{{escape(caption(rows, metric))}}}",
+            rf"\caption{{{escape(notes)}}}",
             r"\end{table}",
             "",
         ]

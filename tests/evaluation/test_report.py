@@ -9,7 +9,7 @@ import pytest
 from rdm.evaluation.figures import bars, draw
 from rdm.evaluation.report import print_table, speeds, write_report
 from rdm.evaluation.results import append, read
-from rdm.evaluation.tables import caption, cells, escape, latex, markdown, metrics_of
+from rdm.evaluation.tables import caption, cells, escape, latex, markdown, metrics_of, overview
 
 
 def row(strategy: str, steps: int | None, value: float | None, seed: int = 1, **more: Any) -> dict[str, Any]:
@@ -39,6 +39,22 @@ def test_a_column_per_number_of_iterations() -> None:
     header, lines = cells([row("rdm", 10, 20), row("rdm", 2, 10), row("vanilla", 2, 5)], "sacrebleu")
     assert header == ["system", "decoding", "2 iterations", "10 iterations"]
     assert lines == [["rdm_absorbing", "rdm", "10.00", "20.00"], ["rdm_absorbing", "vanilla", "5.00", ""]]
+
+
+def test_all_metrics_side_by_side(tmp_path: Path) -> None:
+    """The layout the paper has for QG and QQP, with its own numbers; a metric that was not asked for is no metric."""
+    metrics = {"rouge_l": {"value": 0.5, "signature": "r"}, "dist_1": {"value": None, "skipped": "needs x"}}
+    own = row("mbr", 10, None, data="qqp", candidates=10, metrics=metrics)
+    other = row("rdm", 2, None, data="qqp", metrics={"rouge_l": {"value": 0.25, "signature": "r"}})
+    header, lines = overview([own, other], ["rouge_l", "dist_1"])
+    assert header == ["system", "decoding", "iterations", "rouge_l", "paper, rouge_l", "dist_1", "paper, dist_1"]
+    assert lines == [
+        ["rdm_absorbing", "mbr", "10", "0.5000", "0.5945", "skipped", "0.9849"],
+        ["rdm_absorbing", "rdm", "2", "0.2500", "", "", ""],
+    ]
+    page, tex = (file.read_text() for file in write_report([own, other], tmp_path)[:2])
+    assert page.count("| rdm_absorbing | rdm | 2 | 0.2500 |") == 1
+    assert tex.count(r"\begin{table}") == 3
 
 
 def test_the_decoding_page_is_linked_where_there_is_one(tmp_path: Path) -> None:
@@ -209,7 +225,8 @@ def test_published_numbers_must_match(other: dict[str, Any]) -> None:
 
 
 def test_latex() -> None:
-    text = latex([row("rdm", 2, 10, seed=1), row("rdm", 2, 14, seed=2)], "sacrebleu")
+    text = latex(*cells([row("rdm", 2, 10, seed=1), row("rdm", 2, 14, seed=2)], "sacrebleu"), notes="50%")
+    assert r"\caption{50\%}" in text
     assert r"rdm\_absorbing & rdm & 12.00 $\pm$ 2.83 \\" in text
     assert r"\begin{tabular}{llr}" in text
     assert escape("a_b 50% {x}|") == r"a\_b 50\% \{x\}\textbar{}"
