@@ -7,9 +7,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from rdm.evaluation.metrics import pretrained
 from rdm.evaluation.metrics.base import Metric, Scorer
@@ -193,6 +195,51 @@ def test_with_a_model_that_does_not_work(error: Exception, monkeypatch: pytest.M
     assert_skipped(pretrained.BertScore("m")(["a"], [["a"]]), told)
 
 
+def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **content: Any) -> None:
+    """A module of that name, as if it were installed."""
+    monkeypatch.setitem(sys.modules, name, SimpleNamespace(**content))
+    monkeypatch.setattr(pretrained, "version", lambda package: "1")
+
+
+def test_bertscore_counts_empty_hypotheses_as_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is handed the others, each with all its references, and the mean is over all."""
+
+    class Model:
+        def __init__(self, **options: Any) -> None:
+            assert (options["model_type"], options["num_layers"]) == (str(tmp_path), 3)
+            self._tokenizer = SimpleNamespace(model_max_length=10**30)
+
+        def score(self, texts: list[str], references: list[list[str]]) -> tuple[Any, Any, torch.Tensor]:
+            assert self._tokenizer.model_max_length == 512
+            assert (texts, references) == (["a", "b"], [["r", "u"], ["t", "w"]])
+            return None, None, torch.tensor([0.5, 0.25])
+
+    stand_in(monkeypatch, "bert_score", BERTScorer=Model)
+    metric = pretrained.BertScore(str(tmp_path), num_layers=3)(["a", " ", "b"], [["r", "s", "t"], ["u", "v", "w"]])
+    assert number(metric) == pytest.approx(0.75 / 3)
+    assert metric.signature.startswith(f"model:{tmp_path}|layer:3|nrefs:2")
+    assert_skipped(pretrained.BertScore(str(tmp_path), num_layers=3)([""], [["r"]]), "not empty")
+
+
+def test_mauve_compares_texts_behind_their_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The references are the first sample, the hypotheses the second."""
+
+    class Model:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def features(self, texts: list[str]) -> torch.Tensor:
+            return torch.tensor([[len(text)] for text in texts])
+
+    def compute_mauve(p_features: Any, q_features: Any, **_: Any) -> SimpleNamespace:
+        assert (p_features.tolist(), q_features.tolist()) == ([[6], [5]], [[8], [4]])
+        return SimpleNamespace(mauve=0.5, num_buckets=2)
+
+    stand_in(monkeypatch, "mauve", compute_mauve=compute_mauve)
+    monkeypatch.setattr(pretrained, "LanguageModel", Model)
+    assert number(pretrained.Mauve("m")(["hypot", "h"], [["ref", "re"]], ["so", "so"])) == 50.0
+
+
 def test_model_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder is taken as it is, a folder that is not there is missed, and offline the hub is not asked."""
     assert pretrained.locate(str(tmp_path)) == str(tmp_path)
@@ -208,7 +255,6 @@ def test_model_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_language_model_from_a_folder(tmp_path: Path) -> None:
     """Log-likelihoods of a small random network, batched, against one forward pass each; needs the metrics extra."""
     transformers = pytest.importorskip("transformers")
-    import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     words = {word: index for index, word in enumerate(["<end>", "a", "b", "c", "d"])}
