@@ -168,7 +168,7 @@ def test_autoregressive_twin() -> None:
     system, decoding = instantiate(composed.system), instantiate(composed.decoding)
     system.check(decoding)
     assert isinstance(system, AutoregressiveLanguageModel)
-    assert (decoding.name, decoding.steps) == ("left_to_right", 128)
+    assert (decoding.name, decoding.max_tokens) == ("left_to_right", 128)
     assert (decoding.proposal.temperature, decoding.proposal.top_p) == (1.0, 0.95)
     twin = instantiate(config(*LM).system).denoiser.network
     shapes = [{name: p.shape for name, p in network.named_parameters()} for network in (system.network, twin)]
