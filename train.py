@@ -22,7 +22,14 @@ from rdm.training.checkpoints import WholeFiles
 from rdm.training.loggers import one_run
 from rdm.training.module import TrainingModule
 from rdm.training.saving import Saving
-from rdm.training.setup import check_task, check_trainer, compile_layers, quiet_lightning, validation_interval
+from rdm.training.setup import (
+    check_parts,
+    check_task,
+    check_trainer,
+    compile_layers,
+    quiet_lightning,
+    validation_interval,
+)
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
@@ -36,6 +43,7 @@ def main(config: DictConfig) -> Outcome:
     check_options(config, TrainOptions)
     check_task(config)
     check_types(config)
+    check_parts(config)
     check_trainer(config.trainer)
     quiet_lightning()
     with run.taken(resume):

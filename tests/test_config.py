@@ -21,6 +21,7 @@ from rdm.systems.ar_lm import AutoregressiveLanguageModel
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.base import System
 from rdm.systems.diffusion_lm import DiffusionLanguageModel
+from rdm.training.setup import check_parts, check_task
 from rdm.training.sharding import Sharded
 from rdm.vocab import Vocab
 
@@ -167,7 +168,7 @@ def test_autoregressive_twin() -> None:
     system, decoding = instantiate(composed.system), instantiate(composed.decoding)
     system.check(decoding)
     assert isinstance(system, AutoregressiveLanguageModel)
-    assert (decoding.name, decoding.steps) == ("left_to_right", 128)
+    assert (decoding.name, decoding.max_tokens) == ("left_to_right", 128)
     assert (decoding.proposal.temperature, decoding.proposal.top_p) == (1.0, 0.95)
     twin = instantiate(config(*LM).system).denoiser.network
     shapes = [{name: p.shape for name, p in network.named_parameters()} for network in (system.network, twin)]
@@ -238,7 +239,9 @@ MILLIONS = {
 def test_experiments(name: str) -> None:
     """Every experiment composes with right values, is the system it is called after, and has the size it should."""
     composed = config(f"experiment={name}")
+    check_task(composed)
     check_types(composed)
+    check_parts(composed)
     family, system = name.split("/")
     assert family == "local" or composed.name.removesuffix("_lm") == system
     low, high = (85, 115) if composed.model._target_.endswith("DiffuSeqDenoiser") else MILLIONS.get(family, (0, 1))

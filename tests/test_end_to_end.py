@@ -151,8 +151,9 @@ def test_generate_fills_a_template(run: Path) -> None:
     first, second = [word for word in vocab if not word.startswith("<")][:2]
     done = script("generate.py", f"ckpt={run}", f"template={first} _ {second} _", "decoding.steps=2")
     output = done.stdout.splitlines()[-1].split()
-    assert (output[0], output[2]) == (first, second)
-    assert len(output) <= 4  # an untrained model may fill in a symbol that is no text
+    assert output[0] == first
+    assert second in output[1:3]  # an untrained model may fill a blank with a symbol that is no text
+    assert len(output) <= 4
 
 
 def test_generate_reads_standard_input(run: Path) -> None:
@@ -189,12 +190,18 @@ def test_baselines(system: str, decoding: str, tmp_path: Path) -> None:
         assert refused == "error: decoding=vanilla is not for a model of system ar\n"
 
 
-@pytest.mark.parametrize(("system", "strategy"), [("lm", "rdm"), ("ar_lm", "left_to_right")])
-def test_language_models(system: str, strategy: str, tmp_path: Path) -> None:
-    """Trained on packed text, they continue prompts."""
+@pytest.mark.parametrize(
+    ("system", "strategy", "takes", "refuses"),
+    [("lm", "rdm", "steps", "max_tokens"), ("ar_lm", "left_to_right", "max_tokens", "steps")],
+)
+def test_language_models(system: str, strategy: str, takes: str, refuses: str, tmp_path: Path) -> None:
+    """Trained on packed text, they continue prompts; a number of iterations does not cut texts that have none."""
     folder = train(tmp_path / system, f"system={system}")
-    script("evaluate.py", f"ckpt={folder}", "decoding.steps=3", "limit=4")
+    script("evaluate.py", f"ckpt={folder}", f"decoding.{takes}=3", "limit=4")
     assert [(row["strategy"], row["sentences"]) for row in rows(folder)] == [(strategy, 4)]
+    refused = script("evaluate.py", f"ckpt={folder}", f"decoding.{refuses}=3", code=2).stderr
+    assert refused.startswith(f"error: decoding.{refuses}: ")
+    assert f"takes no such value; it takes name, {takes}" in refused
 
 
 def test_unigram_noise_travels_with_the_checkpoint(tmp_path: Path) -> None:

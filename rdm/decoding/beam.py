@@ -78,6 +78,8 @@ class BeamSearch(Decoding):
 
     def __init__(self, name: str, beam_size: int = 5, length_penalty: float = 1.0) -> None:
         require(beam_size >= 1, f"decoding.beam_size must be at least 1, got {beam_size}")
+        fits = abs(length_penalty) <= 10  # also false for nan
+        require(fits, f"decoding.length_penalty must lie between -10 and 10, got {length_penalty}")
         self.name = name
         self.beam_size = beam_size
         self.length_penalty = length_penalty

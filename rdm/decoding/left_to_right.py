@@ -30,24 +30,29 @@ class LeftToRight(Decoding):
 
     Args:
         name: as it appears in results.
-        steps: most tokens to write, each an iteration.
+        max_tokens: most tokens to write.
         temperature, top_p: see :class:`~rdm.decoding.proposal.Proposal`.
     """
 
-    def __init__(self, name: str, steps: int = 128, temperature: float = 1.0, top_p: float = 0.95) -> None:
-        require(steps >= 1, f"decoding.steps must be at least 1, got {steps}")
+    def __init__(self, name: str, max_tokens: int = 128, temperature: float = 1.0, top_p: float = 0.95) -> None:
+        require(max_tokens >= 1, f"decoding.max_tokens must be at least 1, got {max_tokens}")
         self.name = name
-        self.steps = steps
+        self.max_tokens = max_tokens
         self.proposal = Proposal(temperature, top_p=top_p)
 
     def __str__(self) -> str:
-        return f"{self.name}, up to {self.steps} tokens"
+        return f"{self.name}, up to {self.max_tokens} tokens"
 
     def trace(self) -> GrowingText:
         return GrowingText()
 
     def describe(self) -> dict[str, Any]:
-        return {"strategy": self.name, "steps": None, "most_tokens": self.steps, "proposal": in_words(self.proposal)}
+        return {
+            "strategy": self.name,
+            "steps": None,
+            "most_tokens": self.max_tokens,
+            "proposal": in_words(self.proposal),
+        }
 
     @torch.inference_mode()
     def run(

@@ -26,7 +26,7 @@ class Schedule(ABC):
     """``alpha_t`` for integer tensors ``t``, computed in float64."""
 
     def __init__(self, num_steps: int) -> None:
-        require(num_steps >= 1, f"diffusion.num_steps must be at least 1, got {num_steps}")
+        require(num_steps >= 1, f"num_steps of the noise schedule must be at least 1, got {num_steps}")
         self.num_steps = num_steps
 
     @abstractmethod

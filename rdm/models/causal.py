@@ -30,7 +30,9 @@ class Cache:
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows, by index; a row may be taken more than once."""
-        self.key_values = [(key[rows], value[rows]) for key, value in self.key_values]
+        count = len(self.key_values[0][0])
+        if not torch.equal(rows, torch.arange(count, device=rows.device)):  # greedy search mostly keeps all: no copy
+            self.key_values = [(key[rows], value[rows]) for key, value in self.key_values]
 
 
 class CausalDecoder(nn.Module):

@@ -66,7 +66,7 @@ class AutoregressiveLanguageModel(System):
         require(template is None, "template: a model that writes from left to right cannot fill blanks")
         check_prompt(source, self.vocab, self.network.max_length)
         rows, given = source.shape
-        count = min(decoding.steps, self.network.max_length - given)
+        count = min(decoding.max_tokens, self.network.max_length - given)
         reader = Reader(self.network, rows, positions=given + count)
         decoded = decoding.run(reader, self._from_start(source), count, self.vocab, generator, observer)
         continuation = cut(decoded.tokens, self.vocab, count)

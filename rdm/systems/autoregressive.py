@@ -66,7 +66,7 @@ class AutoregressiveSystem(System):
         write = Continuation(self.decoder, self.decoder.encode(source))
         first = torch.full_like(source[:, 0], self.vocab.bos)
         best = decoding.run(write, first, self.decoder.max_length, self.vocab, observer)
-        return Hypotheses(best.tokens, best.scores, rows=torch.arange(len(source)))
+        return Hypotheses(best.tokens, best.scores, rows=torch.arange(len(source), device=source.device))
 
     def check(self, decoding: Decoding) -> None:
         require(

@@ -14,12 +14,23 @@ from rdm.errors import require
 
 
 def check_task(config: DictConfig) -> None:
-    """Refuse text of another kind than the system is for."""
+    """Refuse text of another kind than the system is for, and a diffusion that it would not train."""
+    # A system that takes any diffusion is called after it, and the others have names of their own.
+    diffusion = (config.get("diffusion") or {}).get("name", config.name)
+    require(diffusion == config.name, f"diffusion={diffusion} is not for the system {config.name}: leave one out")
     data, system = (get_class_of(node) for node in (config.data.get("module"), config.system))
     continues, alone = (getattr(made, "open_ended", None) for made in (system, data))
     name = config.data.name
     require(continues or not alone, f"data={name} has no sources to read: add system=lm or system=ar_lm")
     require(alone or not continues, f"data={name} has sources, but this system continues text: try data=wikitext2")
+
+
+def check_parts(config: DictConfig) -> None:
+    """Refuse a weight that the loss does not have, and windows of text that the network has no positions for."""
+    weighed = "reweighting" in config.system.get("objective", {})
+    require(weighed or not config.get("reweighting"), f"reweighting: the loss of {config.name} has no weight to choose")
+    length, positions = config.data.get("length", 0), config.model.max_length
+    require(length <= positions, f"model.max_length={positions} is less than data.length={length}, a window of text")
 
 
 def check_trainer(trainer: DictConfig) -> None:

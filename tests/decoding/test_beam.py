@@ -169,3 +169,7 @@ def test_trace_shows_the_leading_text() -> None:
 def test_wrong_beam() -> None:
     with pytest.raises(UserError, match="beam_size must be at least 1"):
         BeamSearch("beam", 0)
+    for penalty in (1000.0, -11.0, math.nan, math.inf):
+        with pytest.raises(UserError, match=f"length_penalty must lie between -10 and 10, got {penalty}"):
+            BeamSearch("beam", length_penalty=penalty)
+    assert BeamSearch("beam", length_penalty=-10).length_penalty == -10

@@ -68,6 +68,18 @@ def test_continuation_goes_on_with_any_rows(decoder: CausalDecoder) -> None:
     torch.testing.assert_close(write(new), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_rows_that_stay_are_not_copied(decoder: CausalDecoder) -> None:
+    cache, everyone = Cache(), torch.arange(4)
+    decoder(tokens(4, 3), decoder.encode(tokens(2, 7)), cache=cache)
+    before = cache.key_values
+    cache.select(everyone)
+    assert cache.key_values is before
+    for rows in (everyone[:3], everyone.flip(0), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])):
+        cache.key_values = before
+        cache.select(rows)
+        assert all(torch.equal(new[0], old[0][rows]) for new, old in zip(cache.key_values, before, strict=True))
+
+
 def test_positions_and_padding(decoder: CausalDecoder) -> None:
     source, x = tokens(3, 7), tokens(3, 6)
     padding = torch.full((3, 4), VOCAB.pad)

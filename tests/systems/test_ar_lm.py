@@ -97,7 +97,7 @@ def test_padding_is_no_part_of_the_text(system: AutoregressiveLanguageModel) -> 
 def test_draws_follow_the_likelihood(system: AutoregressiveLanguageModel, prompt: list[int]) -> None:
     """Continuations of two tokens, cut at ``<eos>``, against their enumerated probabilities."""
     source = torch.tensor(prompt, dtype=torch.long).expand(40_000, -1)
-    decoding = LeftToRight("test", steps=2, temperature=1.0, top_p=1.0)
+    decoding = LeftToRight("test", max_tokens=2, temperature=1.0, top_p=1.0)
     drawn = system.generate(source, decoding, torch.Generator().manual_seed(0)).tokens
     rest = every(WRITABLE, 2)
     with torch.no_grad():
@@ -111,7 +111,7 @@ def test_draws_follow_the_likelihood(system: AutoregressiveLanguageModel, prompt
 
 def test_greedy_continuation_is_the_argmax_without_a_cache(system: AutoregressiveLanguageModel) -> None:
     source = torch.tensor([[5, 6, 7], [7, 6, 5], [4, 4, 6]])
-    written = system.generate(source, LeftToRight("test", steps=6, temperature=0.0)).tokens
+    written = system.generate(source, LeftToRight("test", max_tokens=6, temperature=0.0)).tokens
     assert written.shape == (3, 6)
     for row, prompt in zip(written.tolist(), source.tolist(), strict=True):
         for token in row:
@@ -127,9 +127,9 @@ def test_greedy_continuation_is_the_argmax_without_a_cache(system: Autoregressiv
 def test_length_of_a_continuation(system: AutoregressiveLanguageModel) -> None:
     """As many tokens as asked for, or as there is room for; the prompt is not repeated, nothing follows ``<eos>``."""
     generator = torch.Generator().manual_seed(0)
-    for given, steps, length in [(4, 5, 5), (4, 40, 12), (15, 40, 1), (0, 16, 16)]:
+    for given, max_tokens, length in [(4, 5, 5), (4, 40, 12), (15, 40, 1), (0, 16, 16)]:
         source = torch.full((64, given), 6)
-        hypotheses = system.generate(source, LeftToRight("test", steps, top_p=1.0), generator)
+        hypotheses = system.generate(source, LeftToRight("test", max_tokens, top_p=1.0), generator)
         tokens = hypotheses.tokens
         assert tokens.shape == (64, length)
         assert not torch.isin(tokens, torch.tensor([SMALL.mask, SMALL.bos, SMALL.eos])).any()
