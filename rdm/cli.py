@@ -111,6 +111,8 @@ def explain(error: BaseException) -> str | None:
         name = f"{UserError.__module__}.{UserError.__qualname__}: "
         lines = [line.removeprefix(name) for line in str(error).splitlines() if line.startswith(name)]
         return lines[-1] if lines else None
+    if isinstance(error, ValueError) and str(error).startswith("Config group override"):  # of Hydra, for group=null
+        return f"{error}; only a group that is null by default can be null"
     if isinstance(error, MisconfigurationException):
         return str(error).splitlines()[0]
     if isinstance(error, OSError) and error.filename is not None:

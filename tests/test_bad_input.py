@@ -14,6 +14,7 @@ LIKE_THE_RUN = [override for override in SMALL if override.startswith(("data.", 
 
 TRAIN: list[tuple[list[str], str]] = [
     # Names.
+    (["diffusion=null"], "only a group that is null by default can be null"),
     (["reweighting=foo"], "Available options in 'reweighting': constant linear original"),
     (["model=foo"], "Available options in 'model': base"),
     (["experiment=toy/foo"], "Could not find 'experiment/toy/foo'"),
