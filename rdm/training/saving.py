@@ -89,7 +89,9 @@ class Saving(Checkpoint):
         if not trainer.is_global_zero or file == last or not file.exists():
             return
         point(last, file)
-        for old in sorted(self.folder.glob("step_*.ckpt"))[: -self.keep]:
+        # Newer ones could not be gone on from; they are written anew when the run gets there.
+        until_here = [each for each in sorted(self.folder.glob("step_*.ckpt")) if each.name <= file.name]
+        for old in until_here[: -self.keep]:
             old.unlink()
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:

@@ -29,7 +29,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*Experiment logs directory.*", 
 
 
 def train(
-    folder: Path, steps: int = STEPS, stop: pl.Callback | None = None, ckpt: str = "last.ckpt", **options: Any
+    folder: Path,
+    steps: int = STEPS,
+    stop: pl.Callback | None = None,
+    ckpt: str = "last.ckpt",
+    keep: int = 2,
+    **options: Any,
 ) -> pl.Trainer:
     """Train, or go on with ``ckpt`` if it is in ``folder``."""
     pl.seed_everything(1, verbose=False)
@@ -39,7 +44,7 @@ def train(
     for part in module.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.2
-    saving = Saving(str(folder / "checkpoints"), every_n_steps=3, keep=2)
+    saving = Saving(str(folder / "checkpoints"), every_n_steps=3, keep=keep)
     sampling = SampleAtValidation(sampler(steps=2), sentences=2)
     trainer = pl.Trainer(
         accelerator="cpu",
@@ -116,6 +121,26 @@ def test_what_is_kept(tmp_path: Path) -> None:
     assert not (folder / "last.ckpt").is_symlink()
     train(tmp_path, steps=12)
     assert (folder / "last.ckpt").readlink() == Path("step_0000012.ckpt")
+
+
+class Killed(pl.Callback):
+    """Ends the run in its first step."""
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        raise KeyboardInterrupt
+
+
+def test_the_checkpoint_that_is_gone_on_from_stays(tmp_path: Path) -> None:
+    """Also beside a newer one, which is damaged: until that is written anew there is no other that is whole."""
+    train(tmp_path / "unbroken", steps=9, keep=1)
+    train(tmp_path / "broken", steps=9)
+    folder = tmp_path / "broken" / "checkpoints"
+    (folder / "step_0000009.ckpt").write_bytes(b"damaged")
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        train(tmp_path / "broken", steps=9, stop=Killed(), ckpt="step_0000006.ckpt", keep=1)
+    assert step_of(tmp_path / "broken") == 6
+    train(tmp_path / "broken", steps=9, keep=1)
+    assert_same_run(tmp_path / "unbroken", tmp_path / "broken")
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the link", "after it"])
