@@ -62,6 +62,7 @@ TRAIN: list[tuple[list[str], str]] = [
     (["trainer.max_steps=-5"], "trainer.max_steps must be a number of steps, or -1 for no end, got -5"),
     (["system=lm", "decoding.samples=10"], "decoding.samples=10, but open-ended text is decoded once: use 1"),
     (["ckpt={world}/run", "callbacks.ema=null"], "was trained with callbacks.ema; go on with it"),
+    (["ckpt={world}/run"], "step_0000006.ckpt is of step 6; say a larger trainer.max_steps than that"),
     (["data=toy_text"], "data=toy_text has no sources to read: add system=lm or system=ar_lm"),
     (["system=ar", "data=plain_text"], "data=plain_text has no sources to read: add system=lm or system=ar_lm"),
     (["system=lm", "data=toy_translation"], "data=toy_translation has sources, but this system continues text"),
