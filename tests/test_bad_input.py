@@ -114,6 +114,7 @@ EVALUATE: list[tuple[list[str], str]] = [
     (["ckpt={world}/cut_checkpoint"], "is not a readable checkpoint"),
     (["ckpt={world}/empty_checkpoint"], "is not a readable checkpoint"),
     (["ckpt={world}/text_checkpoint"], "is not a readable checkpoint"),
+    (["ckpt={world}/list_checkpoint"], "has checkpoint format None, but this version of rdm reads format 1"),
     (["ckpt={world}/run/config.yaml"], "is not a run folder (it has no config.yaml)"),
     (["ckpt={world}/no_tokenizer"], "no tokenizer at {world}/no_tokenizer/tokenizer.json"),
     (["ckpt={world}/cut_tokenizer"], "tokenizer.json is not a tokenizer"),
