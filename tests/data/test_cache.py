@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rdm.data.cache import digest, once
-from rdm.data.tokenizer import Tokenizer, Words
+from rdm.data.tokenizer import Tokenizer
 from rdm.errors import UserError
 from tests.data.helpers import Given, pairs
 
