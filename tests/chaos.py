@@ -27,6 +27,7 @@ import rdm.runs
 import rdm.training.sampling
 import rdm.training.saving
 from rdm.data.tokenizer import Tokenizer
+from rdm.training.checkpoints import WholeFiles
 from tests import scripts
 from tests.same import assert_same_run
 
@@ -71,6 +72,12 @@ def interrupt(holder: Any, name: str, call: int, after: bool = False) -> Patch:
     return patch
 
 
+def within(holder: Any, name: str, call: int, inner: Patch) -> Patch:
+    """Make another patch only in the ``call``-th call of ``holder.name``."""
+    outer = interrupt(holder, name, call)
+    return lambda stop: outer(lambda: inner(stop))
+
+
 def half_a_checkpoint(call: int) -> Patch:
     """Stop when half the bytes of a checkpoint are on disk."""
 
@@ -100,7 +107,8 @@ def aimed(chance: random.Random) -> dict[str, list[Patch]]:
         "while preparing data": [interrupt(np, "save", call(), after=True), interrupt(Tokenizer, "save", 1)],
         "while writing a checkpoint": [
             half_a_checkpoint(call()),
-            interrupt(os, "fsync", 2 * call() + 5),
+            # In the first the content gets to the disk, in the second the name.
+            within(WholeFiles, "save_checkpoint", call(), interrupt(os, "fsync", chance.randint(1, 2))),
             interrupt(rdm.training.saving, "point", call()),
             interrupt(rdm.training.saving, "point", call(), after=True),
         ],
@@ -184,8 +192,11 @@ def single(root: Path, kills: int, chance: random.Random, counts: Counter[str]) 
     while counts["kills"] < kills:
         folder = root / f"killed{counts['bit-equal endings']}"
         cache = f"data.cache={folder}.cache"  # prepared anew
-        plans = [("at a random moment", None)] * 2 + [(where, chance.choice(p)) for where, p in aimed(chance).items()]
-        for where, patch in chance.sample(plans, len(plans)):
+        preparing, *others = [(where, chance.choice(patches)) for where, patches in aimed(chance).items()]
+        others += [("at a random moment", None)] * 2
+        if counts["kills"]:  # in the order of the first chain there are steps left for whatever is aimed at
+            chance.shuffle(others)
+        for where, patch in (preparing, *others):  # what is prepared is not prepared again
             attempt = Attempt(folder, cache, patch=patch)
             going_on = attempt.wait_for_stop() if patch else not attempt.wait(chance.uniform(0, usual))
             if not going_on:
@@ -195,6 +206,8 @@ def single(root: Path, kills: int, chance: random.Random, counts: Counter[str]) 
             counts.update(["kills", f"  {where}"])
         Attempt(folder, cache).finish()
         compare(root / "untouched", folder, counts)
+    missed = [where for where in aimed(chance) if not counts[f"  {where}"]]
+    assert not missed or not kills, f"never killed {' nor '.join(missed)}"
 
 
 def killed(pid: int) -> bool:
