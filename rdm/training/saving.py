@@ -58,7 +58,10 @@ class Saving(Checkpoint):
             self._save(trainer)
         if caught:
             name = signal.Signals(caught).name
-            rank_zero_only(print)(f"{name}: saved at step {step}; the same command with resume=auto goes on from there")
+            # Before its first step here, a run has nothing to save.
+            saved = (self.folder / "last.ckpt").exists()
+            done = f"saved at step {step}" if saved else f"stopped before step {step + 1}"
+            rank_zero_only(print)(f"{name}: {done}; the same command with resume=auto goes on from there")
             raise SystemExit(EXIT + caught)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

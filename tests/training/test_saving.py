@@ -1,5 +1,6 @@
 """A run that was stopped anywhere ends where the unbroken one does: weights, optimiser, log, to the bit."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,27 @@ def test_signals(name: str, code: int, tmp_path: Path, capsys: pytest.CaptureFix
     assert stopped.value.code == code
     assert f"{name}: saved at step 2; the same command with resume=auto goes on" in capsys.readouterr().out
     assert step_of(tmp_path) == 2
+
+
+class Early(pl.Callback):
+    """A signal that is there before anything else."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        assert isinstance(trainer.checkpoint_callback, Saving)
+        trainer.checkpoint_callback.signal = signal.SIGTERM
+
+
+def test_a_signal_before_the_first_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """There is nothing to save yet; where something was before, it is still there."""
+    with pytest.raises(SystemExit):
+        train(tmp_path, stop=Early())
+    assert "SIGTERM: stopped before step 1; the same command with resume=auto goes on" in capsys.readouterr().out
+    assert not (tmp_path / "checkpoints").exists()
+    train(tmp_path, steps=4)
+    with pytest.raises(SystemExit):
+        train(tmp_path, stop=Early())
+    assert "SIGTERM: saved at step 4; the same command" in capsys.readouterr().out
+    assert step_of(tmp_path) == 4
 
 
 def test_what_is_kept(tmp_path: Path) -> None:
