@@ -66,7 +66,7 @@ def train(config: DictConfig, run: Run, resume: bool) -> Outcome:
     module.save_hyperparameters({**plain, "tokenizer": data.tokenizer.fingerprint()})
     checkpoint = run.to_resume(config, data) if resume else None
     if checkpoint is None and config.ckpt:
-        checkpoint = Run.open(config.ckpt).to_resume(config, data)
+        checkpoint = Run.open(config.ckpt).to_resume(config, data, elsewhere=True)
         require(checkpoint is not None, f"ckpt: {config.ckpt} has no checkpoint yet")
 
     trainer: pl.Trainer = instantiate(

@@ -22,7 +22,7 @@ def replacing(file: Path) -> Iterator[IO[bytes]]:
         os.replace(scratch, file)
     finally:
         scratch.unlink(missing_ok=True)
-    sync_folder(file.parent)
+    sync(file.parent)
 
 
 def write(file: Path, text: str) -> None:
@@ -31,9 +31,9 @@ def write(file: Path, text: str) -> None:
         stream.write(text.encode())
 
 
-def sync_folder(folder: Path) -> None:
-    """Names, too, survive a power cut only after this."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(place: Path) -> None:
+    """What is in a file, and the names in a folder, survive a power cut only after this."""
+    descriptor = os.open(place, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -46,7 +46,7 @@ def point(link: Path, file: Path) -> None:
     scratch.unlink(missing_ok=True)
     scratch.symlink_to(file.name)
     os.replace(scratch, link)
-    sync_folder(link.parent)
+    sync(link.parent)
 
 
 @contextmanager

@@ -175,8 +175,11 @@ class Run:
             )
             yield
 
-    def to_resume(self, config: DictConfig, data: TextDataModule) -> Path | None:
-        """The newest checkpoint that is whole, if there is any to go on from with this configuration and data."""
+    def to_resume(self, config: DictConfig, data: TextDataModule, elsewhere: bool = False) -> Path | None:
+        """The newest checkpoint that is whole, if there is any to go on from with this configuration and data.
+
+        ``elsewhere``, in a folder of its own, a run needs a step to do: it would have no checkpoint otherwise.
+        """
         found = self._newest_first()
         for file in found:
             try:
@@ -189,6 +192,9 @@ class Run:
             check_fits(file, state, OmegaConf.to_container(config.system, resolve=True), data.tokenizer)
             averaged, averages = "current_model_state" in state, bool(config.callbacks.get("ema"))
             require(averages or not averaged, f"ckpt: {file} was trained with callbacks.ema; go on with it")
+            step, end = state["global_step"], config.trainer.max_steps
+            ended = elsewhere and step >= end > -1
+            require(not ended, f"ckpt: {file} is of step {step}; say a larger trainer.max_steps than that")
             return file
         require(len(found) == 0, f"ckpt: no checkpoint of {self.folder} is whole; remove them to start anew")
         return None

@@ -43,6 +43,7 @@ def _runs(world: Path) -> None:
     _with_checkpoints(world, "cut_checkpoint", good[: len(good) // 2])
     _with_checkpoints(world, "empty_checkpoint", b"")
     _with_checkpoints(world, "text_checkpoint", b"not a checkpoint")
+    _with_checkpoints(world, "list_checkpoint", [1, 2])
     shutil.rmtree(_variant(world, "no_checkpoint") / "checkpoints")
     (_variant(world, "no_tokenizer") / "tokenizer.json").unlink()
     (_variant(world, "cut_tokenizer") / "tokenizer.json").write_text("{")

@@ -27,6 +27,7 @@ import rdm.runs
 import rdm.training.sampling
 import rdm.training.saving
 from rdm.data.tokenizer import Tokenizer
+from rdm.training.checkpoints import WholeFiles
 from tests import scripts
 from tests.same import assert_same_run
 
@@ -71,6 +72,12 @@ def interrupt(holder: Any, name: str, call: int, after: bool = False) -> Patch:
     return patch
 
 
+def within(holder: Any, name: str, call: int, inner: Patch) -> Patch:
+    """Make another patch only in the ``call``-th call of ``holder.name``."""
+    outer = interrupt(holder, name, call)
+    return lambda stop: outer(lambda: inner(stop))
+
+
 def half_a_checkpoint(call: int) -> Patch:
     """Stop when half the bytes of a checkpoint are on disk."""
 
@@ -100,7 +107,8 @@ def aimed(chance: random.Random) -> dict[str, list[Patch]]:
         "while preparing data": [interrupt(np, "save", call(), after=True), interrupt(Tokenizer, "save", 1)],
         "while writing a checkpoint": [
             half_a_checkpoint(call()),
-            interrupt(os, "fsync", 2 * call() + 5),
+            # In the first the content gets to the disk, in the second the name.
+            within(WholeFiles, "save_checkpoint", call(), interrupt(os, "fsync", chance.randint(1, 2))),
             interrupt(rdm.training.saving, "point", call()),
             interrupt(rdm.training.saving, "point", call(), after=True),
         ],
@@ -115,6 +123,7 @@ class Attempt:
     def __init__(self, folder: Path, *overrides: str, patch: Patch | None = None) -> None:
         Attempt.resumed += folder.exists() and not rdm.runs.Run(folder).finished
         self.log = folder.with_name(f"{folder.name}.log")
+        self.code: int | None = None
         self.reached, here = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
@@ -137,29 +146,42 @@ class Attempt:
         ready, _, _ = select.select([self.reached], [], [], LIMIT)
         return bool(ready and os.read(self.reached, 1))
 
-    def ended(self) -> int | None:
-        """The exit code, if there is one."""
-        pid, status = os.waitpid(self.pid, os.WNOHANG)
-        return os.waitstatus_to_exitcode(status) if pid else None
+    def ended(self) -> bool:
+        """Whether it has an exit code."""
+        if self.code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.code = os.waitstatus_to_exitcode(status) if pid else None
+        return self.code is not None
 
-    def wait(self, seconds: float = LIMIT) -> int | None:
+    def wait(self, seconds: float = LIMIT) -> bool:
+        """Until it has ended; False if it goes on for longer."""
         until = time.monotonic() + seconds
-        while (code := self.ended()) is None and time.monotonic() < until:
+        while not self.ended() and time.monotonic() < until:
             time.sleep(0.01)
-        return code
+        return self.ended()
 
     def finish(self) -> None:
-        code = self.wait()
+        self.wait()
         os.close(self.reached)
-        assert code == 0, f"exit code {code}\n{self.log.read_text()}"
+        assert self.code == 0, f"exit code {self.code}\n{self.log.read_text()}"
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+        _, status = os.waitpid(self.pid, 0)
         os.close(self.reached)
+        code = os.waitstatus_to_exitcode(status)  # it may have come to its end this very moment
+        assert code in (0, -signal.SIGKILL), f"exit code {code}\n{self.log.read_text()}"
 
     def ranks(self) -> list[int]:
-        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+        """Both, as soon as they are there; none if it ended before."""
+        until = time.monotonic() + LIMIT
+        while not self.ended():
+            assert time.monotonic() < until, f"no two ranks\n{self.log.read_text()}"
+            pids = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+            if len(pids) == 2:
+                return [int(pid) for pid in pids]
+            time.sleep(0.01)
+        return []
 
 
 def single(root: Path, kills: int, chance: random.Random, counts: Counter[str]) -> None:
@@ -170,17 +192,31 @@ def single(root: Path, kills: int, chance: random.Random, counts: Counter[str]) 
     while counts["kills"] < kills:
         folder = root / f"killed{counts['bit-equal endings']}"
         cache = f"data.cache={folder}.cache"  # prepared anew
-        plans = [("at a random moment", None)] * 2 + [(where, chance.choice(p)) for where, p in aimed(chance).items()]
-        for where, patch in chance.sample(plans, len(plans)):
+        preparing, *others = [(where, chance.choice(patches)) for where, patches in aimed(chance).items()]
+        others += [("at a random moment", None)] * 2
+        if counts["kills"]:  # in the order of the first chain there are steps left for whatever is aimed at
+            chance.shuffle(others)
+        for where, patch in (preparing, *others):  # what is prepared is not prepared again
             attempt = Attempt(folder, cache, patch=patch)
-            killed = attempt.wait_for_stop() if patch else attempt.wait(chance.uniform(0, usual)) is None
-            if not killed:
-                os.close(attempt.reached) if patch is None else attempt.finish()
+            going_on = attempt.wait_for_stop() if patch else not attempt.wait(chance.uniform(0, usual))
+            if not going_on:
+                attempt.finish()
                 continue
             attempt.kill()
             counts.update(["kills", f"  {where}"])
         Attempt(folder, cache).finish()
         compare(root / "untouched", folder, counts)
+    missed = [where for where in aimed(chance) if not counts[f"  {where}"]]
+    assert not missed or not kills, f"never killed {' nor '.join(missed)}"
+
+
+def killed(pid: int) -> bool:
+    """Kill a process; False if it is gone."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def compare(untouched: Path, folder: Path, counts: Counter[str]) -> None:
@@ -201,18 +237,17 @@ def ddp(root: Path, kills: int, chance: random.Random, counts: Counter[str]) -> 
     while counts["ranks killed"] < kills:
         folder = root / f"killed_ddp{counts['ranks killed']}"
         for _ in range(3):
-            attempt = Attempt(folder, *overrides)
-            while len(ranks := attempt.ranks()) < 2:
-                assert attempt.ended() is None, attempt.log.read_text()
-                time.sleep(0.01)
-            victim = counts["ranks killed"] % 2
-            if attempt.wait(chance.uniform(0, 0.7 * usual)) is not None:
-                os.close(attempt.reached)  # it came to its end before
+            attempt, victim = Attempt(folder, *overrides), counts["ranks killed"] % 2
+            ranks = attempt.ranks()
+            if attempt.wait(chance.uniform(0, 0.7 * usual)) or not killed(ranks[victim]):
+                attempt.finish()  # it came to its end before
                 break
-            os.kill(ranks[victim], signal.SIGKILL)
             began = time.monotonic()
-            code = attempt.wait()
-            assert code not in (None, 0), f"exit code {code}\n{attempt.log.read_text()}"
+            attempt.wait()
+            if attempt.code == 0 and rdm.runs.Run(folder).finished:
+                attempt.finish()  # the rank had come to its end, but nobody had asked for its exit code
+                break
+            assert attempt.code not in (None, 0), f"exit code {attempt.code}\n{attempt.log.read_text()}"
             assert not any(Path(f"/proc/{pid}").exists() for pid in ranks), "a rank goes on alone"
             os.close(attempt.reached)
             counts["ranks killed"] += 1

@@ -75,7 +75,8 @@ def _serve() -> None:
 def _run(command: dict[str, Any]) -> None:
     """Become the script."""
     os.environ.update(command["environment"])
-    for number, (stream, mode) in enumerate((("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY), ("stderr", os.O_WRONLY))):
+    append = os.O_WRONLY | os.O_APPEND  # two streams may share a file
+    for number, (stream, mode) in enumerate((("stdin", os.O_RDONLY), ("stdout", append), ("stderr", append))):
         os.dup2(os.open(command[stream], mode | os.O_CREAT), number)
     sys.stdin = open(0)  # noqa: SIM115  # what was read ahead belongs to the server
     name, *arguments = command["arguments"]

@@ -9,12 +9,15 @@ import os
 import runpy
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 
 from rdm.training.saving import Saving
+
+LIMIT = 60  # seconds until a signal has to be there
 
 
 class SignalAfter(pl.Callback):
@@ -26,7 +29,12 @@ class SignalAfter(pl.Callback):
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
         due = trainer.global_step + 1 == self.steps and trainer.global_rank == trainer.world_size - 1
         if due and batch_idx % trainer.accumulate_grad_batches == 0:
+            saving = trainer.checkpoint_callback
+            assert isinstance(saving, Saving)
             os.kill(os.getppid() if self.launcher else os.getpid(), self.number)
+            until = time.monotonic() + LIMIT  # it is handed on when the other process gets to it, maybe steps later
+            while not saving.signal and time.monotonic() < until:
+                time.sleep(0.01)
 
 
 class FullDisk(pl.Callback):

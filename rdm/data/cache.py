@@ -6,8 +6,12 @@ import shutil
 from collections.abc import Callable
 from hashlib import file_digest, sha256
 from pathlib import Path
+from typing import TypeVar
 
 from rdm.errors import UserError
+from rdm.files import sync
+
+Content = TypeVar("Content")
 
 
 def digest(*parts: str) -> str:
@@ -27,8 +31,8 @@ def file_hash(file: Path) -> str:
 def once(place: Path, make: Callable[[Path], None]) -> Path:
     """``place``, a folder filled by ``make`` if it is not there yet.
 
-    It is filled under another name and renamed at the end, so a process that dies or a full disk leaves nothing that
-    looks finished. A lock makes ranks and parallel runs wait for the one that came first.
+    It is filled under another name and renamed once it is on the disk, so a process that dies, a full disk or a power
+    cut leaves nothing that looks finished. A lock makes ranks and parallel runs wait for the one that came first.
     """
     if place.exists():
         return place
@@ -42,7 +46,10 @@ def once(place: Path, make: Callable[[Path], None]) -> Path:
                 scratch.mkdir()
                 try:
                     make(scratch)
+                    for made in (*scratch.rglob("*"), scratch):
+                        sync(made)
                     os.replace(scratch, place)
+                    sync(place.parent)
                 finally:
                     shutil.rmtree(scratch, ignore_errors=True)
     except OSError as error:
@@ -51,3 +58,11 @@ def once(place: Path, make: Callable[[Path], None]) -> Path:
             "make room, or name another folder with data.cache=..."
         ) from error
     return place
+
+
+def read_back(place: Path, load: Callable[[Path], Content]) -> Content:
+    """What ``load`` makes of a folder of :func:`once`."""
+    try:
+        return load(place)
+    except Exception as error:  # there is no end to what a damaged file can raise
+        raise UserError(f"{place} cannot be read ({type(error).__name__}); remove it, and it is made again") from error

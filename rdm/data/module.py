@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from rdm.data import corpus, hub, prepared, tokenizer
 from rdm.data.batching import Batch, Examples, LengthBatches, StepLoader
-from rdm.data.cache import digest, file_hash, once
+from rdm.data.cache import digest, file_hash, once, read_back
 from rdm.data.corpus import Corpus, Split
 from rdm.data.prepared import Prepared
 from rdm.data.tokenizer import Tokenizer, TokenizerTrainer
@@ -107,7 +107,7 @@ class TextDataModule(pl.LightningDataModule, ABC):
         if self._tokenizer is None:
             name = digest(CODE, self.corpus.fingerprint("train"), self.train_tokenizer.fingerprint())
             folder = once(self.cache / "tokenizers" / name, self._make_tokenizer)
-            self._tokenizer = Tokenizer.load(folder / "tokenizer.json")
+            self._tokenizer = read_back(folder, lambda folder: Tokenizer.load(folder / "tokenizer.json"))
         return self._tokenizer
 
     def _make_tokenizer(self, folder: Path) -> None:
@@ -127,9 +127,8 @@ class TextDataModule(pl.LightningDataModule, ABC):
         if split not in self._prepared:
             parts = (CODE, self.corpus.fingerprint(split), self.tokenizer.fingerprint(), str(self.closes))
             place = self.cache / "splits" / digest(*parts)
-            self._prepared[split] = Prepared.load(
-                once(place, lambda folder: prepared.write(folder, self.corpus.read(split), self._encode, split))
-            )
+            once(place, lambda folder: prepared.write(folder, self.corpus.read(split), self._encode, split))
+            self._prepared[split] = read_back(place, Prepared.load)
         return self._prepared[split]
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:

@@ -13,6 +13,7 @@ from rdm.data.cache import digest, file_hash
 from rdm.data.corpus import read_lines
 from rdm.describe import in_words
 from rdm.errors import UserError, require
+from rdm.files import write
 from rdm.vocab import Vocab
 
 PAD, MASK, BOS, EOS, UNK = SPECIALS = ("<pad>", "<mask>", "<bos>", "<eos>", "<unk>")
@@ -42,8 +43,8 @@ class Tokenizer:
             raise UserError(f"{path} is not a tokenizer: {error}") from error
 
     def save(self, path: str | Path) -> None:
-        # Not by the library: it does not say that a disk is full with an OSError.
-        Path(path).write_text(self.backend.to_str(pretty=True), encoding="utf-8")
+        # Not by the library: it writes in place, and does not say that a disk is full with an OSError.
+        write(Path(path), self.backend.to_str(pretty=True))
 
     def fingerprint(self) -> str:
         """Another word for another tokenizer."""

@@ -57,7 +57,7 @@ def load(file: Path) -> dict[str, Any]:
 def read(file: Path) -> dict[str, Any]:
     """A checkpoint of a run."""
     state = load(file)
-    written = state.get("format")
+    written = state.get("format") if isinstance(state, dict) else None
     require(written == FORMAT, f"{file} has checkpoint format {written}, but this version of rdm reads format {FORMAT}")
     return state
 

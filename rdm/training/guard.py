@@ -1,6 +1,5 @@
 """A loss or gradient that is not finite: the step is saved, and training stops or goes on without it."""
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch.nn.utils import get_total_norm
 
 from rdm.data.batching import Batch
 from rdm.errors import UserError, require
+from rdm.files import replacing
 from rdm.training.module import TrainingModule
 from rdm.training.sharding import whole
 
@@ -131,6 +131,5 @@ def load(file: Path) -> dict[str, Any]:
 def save(file: Path, content: dict[str, Any]) -> None:
     """Write plain data, whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_name(f".{file.name}.partial")
-    torch.save(content, draft)
-    os.replace(draft, file)
+    with replacing(file) as stream:
+        torch.save(content, stream)

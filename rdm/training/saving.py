@@ -58,7 +58,10 @@ class Saving(Checkpoint):
             self._save(trainer)
         if caught:
             name = signal.Signals(caught).name
-            rank_zero_only(print)(f"{name}: saved at step {step}; the same command with resume=auto goes on from there")
+            # Before its first step here, a run has nothing to save.
+            saved = (self.folder / "last.ckpt").exists()
+            done = f"saved at step {step}" if saved else f"stopped before step {step + 1}"
+            rank_zero_only(print)(f"{name}: {done}; the same command with resume=auto goes on from there")
             raise SystemExit(EXIT + caught)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -89,7 +92,9 @@ class Saving(Checkpoint):
         if not trainer.is_global_zero or file == last or not file.exists():
             return
         point(last, file)
-        for old in sorted(self.folder.glob("step_*.ckpt"))[: -self.keep]:
+        # Newer ones could not be gone on from; they are written anew when the run gets there.
+        until_here = [each for each in sorted(self.folder.glob("step_*.ckpt")) if each.name <= file.name]
+        for old in until_here[: -self.keep]:
             old.unlink()
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:

@@ -3,6 +3,7 @@
 import errno
 import multiprocessing
 import os
+import shutil
 import time
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from rdm.data.cache import digest, once
-from rdm.data.tokenizer import Tokenizer, Words
+from rdm.data.tokenizer import Tokenizer
 from rdm.errors import UserError
 from tests.data.helpers import Given, pairs
 
@@ -110,7 +111,7 @@ FULL = r"prepared data cannot be written to .*: No space left on device; make ro
 
 @pytest.mark.parametrize(
     ("where", "name"),
-    [(np, "save"), (Tokenizer, "save"), (Path, "mkdir"), (os, "replace")],
+    [(np, "save"), (Tokenizer, "save"), (Path, "mkdir"), (os, "fsync"), (os, "replace")],
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: object, name: str) -> None:
@@ -126,11 +127,38 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: objec
     assert data.tokenizer.decode(data.examples("train")[[0]].target.tolist()) == ["c d"]
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_tokenizer_on_a_full_disk_is_an_os_error() -> None:
-    """The library that writes it raises nothing narrower than Exception, which would not be taken for a full disk."""
-    with pytest.raises(OSError, match="No space left"):
-        Words()(["a"]).save("/dev/full")
+def test_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file and folder of it; a power cut cannot leave an empty file in something that looks finished."""
+    place, events = tmp_path / "thing", []
+
+    def make(folder: Path) -> None:
+        (folder / "deep").mkdir()
+        fill(folder / "deep")
+
+    def note(descriptor: int) -> None:
+        events.append(Path(f"/proc/self/fd/{descriptor}").resolve())
+        assert place.exists() == (events[-1] == tmp_path)
+
+    monkeypatch.setattr(os, "fsync", note)
+    once(place, make)
+    scratch = tmp_path / ".thing.partial"
+    assert set(events) == {scratch, scratch / "deep", scratch / "deep" / "content", tmp_path}
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 200, None], ids=["empty", "zeros", "missing"])
+@pytest.mark.parametrize("name", ["tokenizer.json", "0/ids.npy", "1/offsets.npy", "hashes.npy", "columns.json"])
+def test_damaged(name: str, content: bytes | None, tmp_path: Path) -> None:
+    """The folder to remove is named, and then all is made again."""
+    corpus = Given((["a b"], ["c d"]))
+    pairs(tmp_path, corpus).prepare_data()
+    (file,) = tmp_path.rglob(name)
+    file.write_bytes(content) if content is not None else file.unlink()
+    with pytest.raises(UserError, match=r" cannot be read \(\w+\); remove it, and it is made again$") as raised:
+        pairs(tmp_path, corpus).prepare_data()
+    place = Path(str(raised.value).split(" cannot be read")[0])
+    assert place in file.parents
+    shutil.rmtree(place)
+    assert len(pairs(tmp_path, corpus).prepared("train")) == 1
 
 
 def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Text to ids and back, for every kind of tokenizer."""
 
+import resource
+import signal
 from itertools import chain
 from pathlib import Path
 
@@ -59,6 +61,23 @@ def test_same_specials(name: str, tmp_path: Path) -> None:
         assert tokenizer.decode([[2, *tokenizer.encode(["two"])[0], 3, 0, 0], [], [0]]) == ["two", "", ""]
         assert tokenizer.pieces(vocab.specials) == SPELLED.split()
         assert tokenizer.encode(["", "  "])[0] == []
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
+    """A run writes its tokenizer at every resume. The library would raise nothing narrower than Exception."""
+    file = tmp_path / "tokenizer.json"
+    Words()(["a"]).save(file)
+    before, (soft, hard) = file.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            Words()(["b"]).save(file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert file.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [file]
 
 
 FUZZED = {name: trainer([*TEXTS, f"{SPELLED} äß @@ ' 中文"]) for name, trainer in TRAINERS.items()}

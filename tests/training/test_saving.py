@@ -1,5 +1,6 @@
 """A run that was stopped anywhere ends where the unbroken one does: weights, optimiser, log, to the bit."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*Experiment logs directory.*", 
 
 
 def train(
-    folder: Path, steps: int = STEPS, stop: pl.Callback | None = None, ckpt: str = "last.ckpt", **options: Any
+    folder: Path,
+    steps: int = STEPS,
+    stop: pl.Callback | None = None,
+    ckpt: str = "last.ckpt",
+    keep: int = 2,
+    **options: Any,
 ) -> pl.Trainer:
     """Train, or go on with ``ckpt`` if it is in ``folder``."""
     pl.seed_everything(1, verbose=False)
@@ -39,7 +45,7 @@ def train(
     for part in module.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.2
-    saving = Saving(str(folder / "checkpoints"), every_n_steps=3, keep=2)
+    saving = Saving(str(folder / "checkpoints"), every_n_steps=3, keep=keep)
     sampling = SampleAtValidation(sampler(steps=2), sentences=2)
     trainer = pl.Trainer(
         accelerator="cpu",
@@ -108,6 +114,27 @@ def test_signals(name: str, code: int, tmp_path: Path, capsys: pytest.CaptureFix
     assert step_of(tmp_path) == 2
 
 
+class Early(pl.Callback):
+    """A signal that is there before anything else."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        assert isinstance(trainer.checkpoint_callback, Saving)
+        trainer.checkpoint_callback.signal = signal.SIGTERM
+
+
+def test_a_signal_before_the_first_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """There is nothing to save yet; where something was before, it is still there."""
+    with pytest.raises(SystemExit):
+        train(tmp_path, stop=Early())
+    assert "SIGTERM: stopped before step 1; the same command with resume=auto goes on" in capsys.readouterr().out
+    assert not (tmp_path / "checkpoints").exists()
+    train(tmp_path, steps=4)
+    with pytest.raises(SystemExit):
+        train(tmp_path, stop=Early())
+    assert "SIGTERM: saved at step 4; the same command" in capsys.readouterr().out
+    assert step_of(tmp_path) == 4
+
+
 def test_what_is_kept(tmp_path: Path) -> None:
     """So many numbered ones; ``last`` names the newest, or is a checkpoint of its own between two of them."""
     train(tmp_path)
@@ -116,6 +143,26 @@ def test_what_is_kept(tmp_path: Path) -> None:
     assert not (folder / "last.ckpt").is_symlink()
     train(tmp_path, steps=12)
     assert (folder / "last.ckpt").readlink() == Path("step_0000012.ckpt")
+
+
+class Killed(pl.Callback):
+    """Ends the run in its first step."""
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        raise KeyboardInterrupt
+
+
+def test_the_checkpoint_that_is_gone_on_from_stays(tmp_path: Path) -> None:
+    """Also beside a newer one, which is damaged: until that is written anew there is no other that is whole."""
+    train(tmp_path / "unbroken", steps=9, keep=1)
+    train(tmp_path / "broken", steps=9)
+    folder = tmp_path / "broken" / "checkpoints"
+    (folder / "step_0000009.ckpt").write_bytes(b"damaged")
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        train(tmp_path / "broken", steps=9, stop=Killed(), ckpt="step_0000006.ckpt", keep=1)
+    assert step_of(tmp_path / "broken") == 6
+    train(tmp_path / "broken", steps=9, keep=1)
+    assert_same_run(tmp_path / "unbroken", tmp_path / "broken")
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the link", "after it"])
