@@ -4,6 +4,8 @@ Machines differ and so do moments. So the rate of a float32 matrix product is me
 and rates are given per GFLOP/s of it.
 """
 
+import ctypes
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -126,8 +128,17 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 def forget_peak_memory() -> None:
     """Linux only, like :func:`peak_memory`."""
+    settle()  # what larger models before this one have left free would count as held
     if CLEAR.exists():
         CLEAR.write_text("5")
+
+
+def settle() -> None:
+    """Give back what is free already: objects in cycles, and memory that the C library keeps for the next request."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
+    if trim is not None:
+        trim(0)
 
 
 def peak_memory() -> float | None:
