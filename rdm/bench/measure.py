@@ -20,6 +20,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from rdm.models.layers import Restricted
 
+NOISY = 0.2
+
 
 def times(action: Callable[[], object], repetitions: int, warm: Callable[[], None] = lambda: None) -> list[float]:
     """Seconds of each repetition, after one to warm up; ``warm`` is told when that is over."""
@@ -90,16 +92,21 @@ class Measurement:
     unit: str
     rate: float
     spread: float
-    gflops: float  # of the matrix product, around this measurement
+    gflops_before: float  # of the matrix product
+    gflops_after: float
     outside: float | None  # share of the time that is not the network's
     memory: float | None  # most megabytes the process held
+
+    @property
+    def gflops(self) -> float:
+        return (self.gflops_before + self.gflops_after) / 2
 
     @property
     def per_gflops(self) -> float:
         return self.rate / self.gflops
 
     def row(self) -> dict[str, Any]:
-        return {**asdict(self), "per_gflops": self.per_gflops}
+        return {**asdict(self), "gflops": self.gflops, "per_gflops": self.per_gflops}
 
 
 def measure(
@@ -117,10 +124,22 @@ def measure(
         unit=unit,
         rate=work / median(seconds),
         spread=(max(seconds) - min(seconds)) / median(seconds),
-        gflops=(before + gemm_rate()) / 2,
+        gflops_before=before,
+        gflops_after=gemm_rate(),
         outside=1 - watch.seconds / sum(seconds) if watch.seconds else None,
         memory=peak_memory(),
     )
+
+
+def noisy(results: list[Measurement]) -> list[Measurement]:
+    """Those around which the matrix product changed by more than a fifth, or was so far from the median of them all."""
+    typical = median(result.gflops for result in results)
+    return [
+        result
+        for result in results
+        if abs(result.gflops_before - result.gflops_after) > NOISY * max(result.gflops_before, result.gflops_after)
+        or abs(result.gflops - typical) > NOISY * typical
+    ]
 
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
