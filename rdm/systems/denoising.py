@@ -13,6 +13,7 @@ from rdm.diffusion.pairing import Pairing
 from rdm.diffusion.process import Corruption, DiffusionProcess
 from rdm.errors import UserError, require
 from rdm.models.encoder_decoder import Memory
+from rdm.models.layers import Positions
 from rdm.systems.base import System, Term
 from rdm.vocab import Vocab
 
@@ -20,8 +21,8 @@ from rdm.vocab import Vocab
 class Denoises(Protocol):
     """A network that guesses the clean text; ``memory`` is what it has read of a source, None where there is none."""
 
-    def __call__(self, x_t: Tensor, t: Tensor, memory: Any, positions: Tensor | None = None) -> Tensor:
-        """Logits ``[P, V]`` at the ``positions [R, N]`` of noised tokens ``[R, N]`` at steps ``[R]``."""
+    def __call__(self, x_t: Tensor, t: Tensor, memory: Any, positions: Positions | None = None) -> Tensor:
+        """Logits ``[P, V]`` at the ``positions`` of noised tokens ``[R, N]`` at steps ``[R]``."""
 
     def restrict(self, predictable: Tensor) -> None:
         """Never predict the ids that are false in ``predictable [V]``."""
@@ -50,9 +51,11 @@ class DenoisingSystem(System):
 
     def diffusion_term(self, corruption: Corruption, memory: Any, sentences: int) -> Term:
         """The objective, as a mean over the noised copies of each of the ``sentences``."""
-        logits = self.denoiser(corruption.x_t, corruption.t, memory, self.objective.positions(corruption))
+        positions = self.objective.positions(corruption).nonzero(as_tuple=True)  # a GPU is waited for, only here
+        logits = self.denoiser(corruption.x_t, corruption.t, memory, positions)
+        losses = self.objective.losses(logits, corruption.at(positions), self.process)
         copies = len(corruption.x0) // sentences
-        return Term("diffusion", self.objective(logits, corruption, self.process) / copies, self.unit)
+        return Term("diffusion", losses.sum() / copies, self.unit)
 
     def _denoise(self, memory: Memory | None) -> Denoise:
         """The denoiser as a sampler calls it; sources about which nothing is asked any more are left out."""
