@@ -1,15 +1,20 @@
 """The benchmark measures, shows and draws; its clock and its memory are checked by hand."""
 
 import json
+from itertools import count
 from pathlib import Path
 
 import pytest
+import torch
 
 from rdm.bench import cases, measure
 from rdm.bench.__main__ import run, show
 from rdm.bench.cases import OFFICIAL, Size
 from rdm.bench.figure import draw
 from rdm.bench.measure import Measurement, Stopwatch, forget_peak_memory, noisy, peak_memory
+from rdm.models.int8 import in_int8
+from rdm.vocab import Vocab
+from tests.builders import tiny_system
 
 
 @pytest.mark.skipif(not measure.CLEAR.exists(), reason="needs the memory counters of Linux")
@@ -65,6 +70,17 @@ def test_nested_calls_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert watch.seconds == 5.0
     watch.reset()
     assert watch.seconds == 0.0
+
+
+def test_the_projection_is_part_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it is no module; in int8, too."""
+    monkeypatch.setattr(measure.time, "perf_counter", count(0.0).__next__)
+    system = tiny_system(Vocab(40)).eval()
+    for each in (system, in_int8(system)):
+        network, watch = each.denoiser.network, Stopwatch()
+        with watch.on_modules():
+            network.to_vocabulary(torch.zeros(2, network.dim))
+        assert watch.seconds == 1
 
 
 TINY = Size(

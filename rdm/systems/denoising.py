@@ -59,8 +59,11 @@ class DenoisingSystem(System):
 
     def _denoise(self, memory: Memory | None) -> Denoise:
         """The denoiser as a sampler calls it; sources about which nothing is asked any more are left out."""
+        kept: Tensor | None = None
+        rest = memory
 
         def denoise(tokens: Tensor, t: Tensor, positions: Tensor) -> Tensor:
+            nonlocal kept, rest
             sources = len(tokens) if memory is None else len(memory)
             asked = positions.reshape(sources, -1).any(1)
             if asked.all():
@@ -68,7 +71,8 @@ class DenoisingSystem(System):
             if not asked.any():
                 return torch.zeros(0, self.vocab.size, device=tokens.device)
             rows = asked.repeat_interleave(len(tokens) // sources)
-            rest = None if memory is None else memory.select(asked)
+            if memory is not None and (kept is None or not torch.equal(kept, asked)):
+                kept, rest = asked, memory.select(asked)  # a copy, made when sources leave and not at every iteration
             return self.denoiser(tokens[rows], t[rows], rest, positions[rows])
 
         return denoise
