@@ -1,7 +1,8 @@
 """``python -m rdm.plan experiment=... hardware=... [key=value ...]``: what a run needs, before it is started.
 
-Nothing is trained and no data is read: see :mod:`rdm.counting`. Communication between devices and the start
-of kernels are not counted: times are the least there can be at that share of the peak rate.
+It takes the overrides of train.py, and hardware=, vocabulary=, length= and examples= (conf/plan.yaml). Nothing is
+trained and no data is read: see :mod:`rdm.counting`. Communication between devices and the start of kernels are not
+counted: times are the least there can be at that share of the peak rate.
 """
 
 import os
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.strategies import ModelParallelStrategy
 from rich.console import Console
 from rich.table import Table
@@ -29,6 +30,14 @@ from rdm.training.optim import Optimization
 from rdm.training.setup import check_task
 from rdm.vocab import Vocab
 
+LENGTH = 32  # of a sentence, unless it is said
+LEAST = {
+    "length": 3,  # <bos>, a word and <eos>
+    "vocabulary": 6,  # one word beside the special symbols
+    "trainer.devices": 1,
+    "trainer.num_nodes": 1,
+    "trainer.accumulate_grad_batches": 1,
+}
 COUNTED = 64  # sentences; more cost as much each, and take longer to count
 
 
@@ -40,6 +49,10 @@ class Hardware:
     memory: float
     peak: Mapping[str, float]
     utilisation: float
+
+    def __post_init__(self) -> None:
+        share = self.utilisation
+        require(0 < share <= 1, f"hardware.utilisation is a share of the peak rate, above 0 and up to 1; got {share}")
 
 
 class ThisMachine(Hardware):
@@ -96,8 +109,9 @@ class Plan:
         yield "memory, a device", f"{total:,.2f} GB, {fits} {self.hardware.memory:,.0f} GB"
         rate = self.sentences * self.length / self.seconds
         yield "time of a step", f"{self.seconds:,.3g} s, {rate:,.0f} target tokens/s"
-        hours = self.steps * self.seconds / 3600
-        yield f"time of {self.steps:,} steps", f"{hours:,.1f} hours, {hours * self.devices:,.1f} device hours"
+        if self.steps > 0:  # -1 is a run without an end
+            hours = self.steps * self.seconds / 3600
+            yield f"time of {self.steps:,} steps", f"{hours:,.1f} hours, {hours * self.devices:,.1f} device hours"
 
 
 def memory(system: System, optimization: Optimization, averaged: bool) -> dict[str, int]:
@@ -114,16 +128,25 @@ def memory(system: System, optimization: Optimization, averaged: bool) -> dict[s
 
 def make(config: DictConfig) -> Plan:
     """The plan of a configuration (``conf/plan.yaml``)."""
+    packed = "length" in config.data  # windows of text, in which nothing is given
+    longest = config.model.max_length + (0 if packed else 2)  # <bos> and <eos>
+    config.length = min(LENGTH, longest) if config.length is None else config.length
+    for key, least in LEAST.items():
+        value = OmegaConf.select(config, key)
+        require(type(value) is int and value >= least, f"{key}: say how many, at least {least}; got {value}")
+    most = f"the {longest} tokens that a model with max_length={config.model.max_length} takes"
+    require(config.length <= longest, f"length={config.length} is more than {most}")
+    require(bool(config.data.max_sentences or config.data.max_tokens), "a step needs data.max_tokens or max_sentences")
     trainer, vocab = config.trainer, Vocab(config.vocabulary)
-    require(trainer.devices != -1, "trainer.devices: say how many devices there are, e.g. trainer.devices=8")
     devices = trainer.devices * trainer.num_nodes
+    shared = devices > 1 and config.hardware._target_ == "rdm.plan.ThisMachine"
+    require(not shared, "hardware=this_machine is one device, whose processes share its rate: use trainer.devices=1")
     parts = devices * trainer.accumulate_grad_batches
     sentences = config.data.max_sentences or config.data.max_tokens // config.length
     require(sentences >= parts, f"a step has {sentences} sentences, too few for {parts} micro-batches")
     config.vocab = {**config.vocab, "size": vocab.size}
     system = without_numbers(config.system)
     system.fit_to(lambda: torch.ones(vocab.size, dtype=torch.long))
-    packed = "length" in config.data  # windows of text, in which nothing is given
     counted = min(sentences // parts, COUNTED)
     batch = random_batch(vocab.size, counted, config.length, given=not packed)
     cost = measure(system, batch, vocab, trainer.precision)
@@ -149,8 +172,17 @@ def make(config: DictConfig) -> Plan:
 
 
 def main() -> None:
-    with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
-        config = compose("plan", sys.argv[1:])
+    overrides = sys.argv[1:]
+    if "--help" in overrides or "-h" in overrides:
+        print(__doc__.strip())
+        return
+    options = " ".join(override for override in overrides if override.startswith("-"))
+    require(not options, f"{options}: python -m rdm.plan takes overrides (key=value) only; --help says more")
+    try:
+        with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
+            config = compose("plan", overrides)
+    except ValueError as error:  # of Hydra, which does not say which group it was
+        raise UserError(f"{error}: a whole group cannot be null") from error
     config.run_dir = "unused"
     check_task(config)
     check_types(config)

@@ -8,8 +8,6 @@ differs by tens of megabytes from round to round. Exit code 1 if memory grows by
 """
 
 import argparse
-import ctypes
-import gc
 import io
 import os
 import runpy
@@ -26,6 +24,8 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.table import Table
+
+from rdm.bench.measure import settle
 
 ROOT = Path(__file__).parent.parent
 ALLOWED_GROWTH = 0.02
@@ -90,12 +90,6 @@ def typical(readings: list[Reading]) -> Reading:
     return Reading(int(median(r.memory for r in readings)), int(median(r.files for r in readings)))
 
 
-def settle() -> None:
-    """Give back what is free already: objects in cycles, and memory that the C library keeps for the next request."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-
-
 @contextmanager
 def watched() -> Iterator[list[Reading]]:
     """Readings, one a second, for as long as the block runs."""
@@ -153,7 +147,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=30.0)
     seconds = 60 * parser.parse_args().minutes / 2
-    sys.path.insert(0, str(ROOT))
     table = Table(title="Medians soon after the warm-up, and at the end")
     for column in ("part", "readings", "MiB", "at the end", "growth", "files", "at the end"):
         table.add_column(column, justify="left" if column == "part" else "right")

@@ -306,15 +306,6 @@ def test_several_devices_and_machines() -> None:
     assert isinstance(instantiate(config("trainer=fsdp").trainer.strategy), Sharded)
 
 
-def test_slurm() -> None:
-    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    job = ["hydra/launcher=slurm", "hydra.launcher.nodes=2", "hydra.launcher.tasks_per_node=8"]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        composed = compose("train", [*job, "hydra.launcher.gpus_per_node=8"], return_hydra_config=True)
-    assert composed.hydra.launcher._target_.endswith("SlurmLauncher")
-    assert (composed.hydra.launcher.nodes, composed.hydra.launcher.tasks_per_node) == (2, 8)
-
-
 @pytest.mark.parametrize("name", choices("data"))
 def test_data_sets(name: str) -> None:
     """Every data set composes with right values; those of the paper have a card and their vocabulary."""

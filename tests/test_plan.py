@@ -1,11 +1,13 @@
 """Plans: memory by hand, a step shared out over devices, and the script on an experiment whose data is not there."""
 
+import re
 from collections import Counter
 
 import pytest
 from hydra.utils import instantiate
 
 from rdm.config import check_types
+from rdm.errors import UserError
 from rdm.plan import Hardware, Plan, make, memory
 from rdm.training.optim import InverseSqrt, Optimization
 from rdm.vocab import Vocab
@@ -88,11 +90,50 @@ def test_hardware(name: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["trainer=ddp"], "trainer.devices: say how many devices there are"),
-        (["hardware=v100", "trainer=gpu"], "trainer.precision=bf16-mixed is not for V100"),
-        (["hardware=abacus"], "abacus"),
+        (["trainer=ddp"], "trainer.devices: say how many, at least 1; got -1"),
+        (["trainer.devices=auto"], "trainer.devices: say how many, at least 1; got auto"),
+        (["trainer.devices=[0,1]"], "trainer.devices: say how many, at least 1; got [0, 1]"),
+        (["trainer.devices=0"], "trainer.devices: say how many, at least 1; got 0"),
+        (["trainer.num_nodes=0"], "trainer.num_nodes: say how many, at least 1; got 0"),
+        (["trainer.accumulate_grad_batches=0"], "trainer.accumulate_grad_batches: say how many, at least 1; got 0"),
         (["trainer.accumulate_grad_batches=99"], "too few for 99"),
+        (["length=0"], "length: say how many, at least 3; got 0"),
+        (["length=abc"], "length: say how many, at least 3; got abc"),
+        (["length=200"], "length=200 is more than the 65 tokens that a model with max_length=63 takes"),
+        (["system=lm", "length=65"], "length=65 is more than the 64 tokens that a model with max_length=64 takes"),
+        (["vocabulary=2"], "vocabulary: say how many, at least 6; got 2"),
+        (["data.max_tokens=null"], "a step needs data.max_tokens or max_sentences"),
+    ],
+)
+def test_wrong_values(overrides: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        plan(*overrides)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["hardware=v100", "trainer=gpu"], "trainer.precision=bf16-mixed is not for V100"),
+        (["hardware=h100", "hardware.utilisation=0"], "hardware.utilisation is a share of the peak rate"),
+        (["hardware=abacus"], "abacus"),
+        (["trainer=ddp_cpu"], "hardware=this_machine is one device, whose processes share its rate"),
+        (["callbacks=null"], "a whole group cannot be null"),
+        (["-m", "seed=1,2"], "-m: python -m rdm.plan takes overrides (key=value) only"),
     ],
 )
 def test_mistakes(overrides: list[str], message: str) -> None:
     assert message in script("-m", "rdm.plan", *overrides, code=2).stderr
+
+
+def test_help() -> None:
+    assert "It takes the overrides of train.py" in script("-m", "rdm.plan", "--help").stdout
+
+
+def test_a_run_without_an_end_has_no_time() -> None:
+    assert "time of 7 steps" in dict(plan("trainer.max_steps=7").rows())
+    assert not any("steps" in name for name, _ in plan("trainer.max_steps=-1", "examples=null").rows())
+
+
+def test_sentences_are_no_longer_than_the_model_takes() -> None:
+    assert plan().length == 32
+    assert plan("model.max_length=24").length == 26

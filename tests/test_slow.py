@@ -1,4 +1,4 @@
-"""What takes minutes: the claims of the demo, and the benchmark."""
+"""What takes minutes, or processes of its own: the claims of the demo, the benchmark, and torchrun."""
 
 import json
 import subprocess
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.slow
@@ -62,3 +63,16 @@ def test_quick_benchmark(tmp_path: Path) -> None:
     assert all(row["rate"] > 0 and row["memory"] > 0 for row in measured)
     assert all(0 < row["outside"] < 1 for row in measured if row["section"] != "data")
     assert (tmp_path / "bench.png").stat().st_size > 1000
+
+
+def test_torchrun(tmp_path: Path) -> None:
+    """Two CPU processes train four steps together, into one run."""
+    small = ["data.corpus.train_size=200", "data.corpus.valid_size=10", "callbacks.sampling.sentences=2"]
+    cpu = ["trainer=ddp", "trainer.devices=2", "trainer.accelerator=cpu", "trainer.precision=32-true"]
+    steps = ["trainer.max_steps=4", "trainer.val_check_interval=4", "callbacks.progress=null"]
+    folders = [f"hydra.run.dir={tmp_path / 'run'}", f"data.cache={tmp_path / 'cache'}"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    python(*torchrun, "train.py", *cpu, *small, *steps, *folders)
+    state = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
+    assert state["global_step"] == 4
+    assert len((tmp_path / "run" / "metrics.csv").read_text().splitlines()) == 2  # a header and one validation

@@ -4,6 +4,8 @@ Machines differ and so do moments. So the rate of a float32 matrix product is me
 and rates are given per GFLOP/s of it.
 """
 
+import ctypes
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +19,8 @@ from torch import Tensor
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from rdm.models.layers import Restricted
+
+NOISY = 0.2
 
 
 def times(action: Callable[[], object], repetitions: int, warm: Callable[[], None] = lambda: None) -> list[float]:
@@ -88,16 +92,21 @@ class Measurement:
     unit: str
     rate: float
     spread: float
-    gflops: float  # of the matrix product, around this measurement
+    gflops_before: float  # of the matrix product
+    gflops_after: float
     outside: float | None  # share of the time that is not the network's
     memory: float | None  # most megabytes the process held
+
+    @property
+    def gflops(self) -> float:
+        return (self.gflops_before + self.gflops_after) / 2
 
     @property
     def per_gflops(self) -> float:
         return self.rate / self.gflops
 
     def row(self) -> dict[str, Any]:
-        return {**asdict(self), "per_gflops": self.per_gflops}
+        return {**asdict(self), "gflops": self.gflops, "per_gflops": self.per_gflops}
 
 
 def measure(
@@ -115,10 +124,22 @@ def measure(
         unit=unit,
         rate=work / median(seconds),
         spread=(max(seconds) - min(seconds)) / median(seconds),
-        gflops=(before + gemm_rate()) / 2,
+        gflops_before=before,
+        gflops_after=gemm_rate(),
         outside=1 - watch.seconds / sum(seconds) if watch.seconds else None,
         memory=peak_memory(),
     )
+
+
+def noisy(results: list[Measurement]) -> list[Measurement]:
+    """Those around which the matrix product changed by more than a fifth, or was so far from the median of them all."""
+    typical = median(result.gflops for result in results)
+    return [
+        result
+        for result in results
+        if abs(result.gflops_before - result.gflops_after) > NOISY * max(result.gflops_before, result.gflops_after)
+        or abs(result.gflops - typical) > NOISY * typical
+    ]
 
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -126,8 +147,17 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 def forget_peak_memory() -> None:
     """Linux only, like :func:`peak_memory`."""
+    settle()  # what larger models before this one have left free would count as held
     if CLEAR.exists():
         CLEAR.write_text("5")
+
+
+def settle() -> None:
+    """Give back what is free already: objects in cycles, and memory that the C library keeps for the next request."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
+    if trim is not None:
+        trim(0)
 
 
 def peak_memory() -> float | None:

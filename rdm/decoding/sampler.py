@@ -62,7 +62,8 @@ class Sampler(IteratedDecoding):
         length_choice: which lengths.
         samples: candidates in all, shared out over the lengths; None is one a length.
         selection: which candidate is returned.
-        prune_after: iterations after which only the ``keep_candidates`` of highest score go on; None drops nothing.
+        prune_after: iterations after which only the ``keep_candidates`` of highest score go on; None, and the last
+            iteration, drops nothing.
     """
 
     def __init__(
@@ -166,7 +167,7 @@ class Sampler(IteratedDecoding):
             if observer is not None:
                 observer(state, outcome)
             tokens, denoised, stored = outcome.tokens, outcome.denoised, outcome.stored
-            if iteration == self.prune_after and canvas.candidates > self.keep_candidates:
+            if self.prune_after == iteration < iterations and canvas.candidates > self.keep_candidates:
                 best = mean(scores, free).view(-1, canvas.candidates).topk(self.keep_candidates).indices
                 kept = (best + torch.arange(len(best), device=best.device)[:, None] * canvas.candidates).flatten()
                 rows, tokens, denoised, stored, free = (x[kept] for x in (rows, tokens, denoised, stored, free))

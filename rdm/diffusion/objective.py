@@ -1,7 +1,7 @@
-"""Training objectives: logits and a corruption in, a sum over positions out.
+"""Training objectives: logits and a corruption in, the loss at every position out.
 
-The caller divides by the number of learnable target tokens of the whole optimiser step. An objective also says at which
-positions it needs logits, so that the vocabulary is projected nowhere else.
+The caller divides their sum by the number of learnable target tokens of the whole optimiser step. An objective also
+says at which positions it needs logits, so that the vocabulary is projected nowhere else.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ SMALLEST = torch.finfo(torch.float32).tiny
 
 
 class Objective(ABC):
-    """A loss summed over positions."""
+    """A loss at every position."""
 
     @abstractmethod
     def positions(self, corruption: Corruption) -> Tensor:
@@ -27,11 +27,7 @@ class Objective(ABC):
 
     @abstractmethod
     def losses(self, logits: Tensor, corruption: Corruption, process: DiffusionProcess) -> Tensor:
-        """The loss ``[P]`` at every position; ``logits`` is ``[P, V]`` in row-major order of the positions."""
-
-    def __call__(self, logits: Tensor, corruption: Corruption, process: DiffusionProcess) -> Tensor:
-        """The losses summed over the ``P`` positions."""
-        return self.losses(logits, corruption, process).sum()
+        """The loss ``[P]``, given the logits ``[P, V]`` and the corruption at these positions (``corruption.at``)."""
 
     @abstractmethod
     def unweighted(self) -> "Objective":
@@ -58,10 +54,8 @@ class ReweightedCrossEntropy(Objective):
         return corruption.noisy
 
     def losses(self, logits: Tensor, corruption: Corruption, process: DiffusionProcess) -> Tensor:
-        row, column = corruption.noisy.nonzero(as_tuple=True)  # once: a GPU is waited for here
-        target = corruption.x0[row, column]
-        loss = smoothed_cross_entropy(logits, target, process.noise.learnable, self.label_smoothing)
-        return loss * self.reweighting.weight(corruption.t, process.schedule).to(loss.dtype)[row]
+        loss = smoothed_cross_entropy(logits, corruption.x0, process.noise.learnable, self.label_smoothing)
+        return loss * self.reweighting.weight(corruption.t, process.schedule).to(loss.dtype)
 
     def unweighted(self) -> Objective:
         return ReweightedCrossEntropy(Original(), label_smoothing=0.0)
@@ -83,9 +77,7 @@ class VariationalBound(Objective):
         return corruption.learnable
 
     def losses(self, logits: Tensor, corruption: Corruption, process: DiffusionProcess) -> Tensor:
-        row, column = corruption.learnable.nonzero(as_tuple=True)  # once: a GPU is waited for here
-        x_t, x0 = corruption.x_t[row, column], corruption.x0[row, column]
-        return posterior_divergence(logits, x_t, x0, corruption.t[row], process)
+        return posterior_divergence(logits, corruption.x_t, corruption.x0, corruption.t, process)
 
     def unweighted(self) -> Objective:
         return self

@@ -30,6 +30,12 @@ class Corruption:
         """``[R, N]``: ``b_t = 0``, that is ``x_t != x_0``."""
         return self.x_t != self.x0
 
+    def at(self, positions: Tensor | tuple[Tensor, ...]) -> "Corruption":
+        """Only the ``P`` positions, by mask or by row and column: every part is ``[P]``."""
+        t = self.t[:, None].expand_as(self.x0)
+        x0, x_t, t, learnable = (part[positions] for part in (self.x0, self.x_t, t, self.learnable))
+        return Corruption(x0, x_t, t, learnable)
+
     def keep_clean(self, given: Tensor) -> "Corruption":
         """The same with the ``given`` positions (bool, ``[R, N]`` or ``[N]``) clean and not learned.
 

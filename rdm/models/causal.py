@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rdm.models.encoder_decoder import EncoderDecoder, Memory
-from rdm.models.layers import KeyValue, left_to_right
+from rdm.models.layers import KeyValue, Positions, left_to_right
 
 
 class Cache:
@@ -52,7 +52,7 @@ class CausalDecoder(nn.Module):
         return self.network.encode(source)
 
     def forward(
-        self, tokens: Tensor, memory: Memory, positions: Tensor | None = None, cache: Cache | None = None
+        self, tokens: Tensor, memory: Memory, positions: Positions | None = None, cache: Cache | None = None
     ) -> Tensor:
         """Logits of the token after each of ``tokens``.
 
@@ -60,7 +60,7 @@ class CausalDecoder(nn.Module):
 
         Args:
             tokens: ``[R, N]``; ``R`` is a multiple of the ``B`` sources, rows of one source together.
-            positions: ``[R, N]`` bool, the ``P`` positions to project to the vocabulary; None means all.
+            positions: what to project to the vocabulary; None means all.
             cache: holds what came before ``tokens``, and is extended by them.
 
         Returns:

@@ -5,7 +5,7 @@ from itertools import repeat
 
 from torch import Tensor, nn
 
-from rdm.models.layers import everything, initialise
+from rdm.models.layers import Positions, everything, initialise
 from rdm.models.llama import Llama
 
 
@@ -27,14 +27,14 @@ class DecoderOnly(nn.Module):
         """Never predict the ids that are false in ``predictable [V]``."""
         self.network.restrict(predictable)
 
-    def forward(self, x_t: Tensor, t: Tensor, memory: None = None, positions: Tensor | None = None) -> Tensor:
+    def forward(self, x_t: Tensor, t: Tensor, memory: None = None, positions: Positions | None = None) -> Tensor:
         """Logits of the clean text.
 
         Args:
             x_t: ``[R, N]`` noised tokens.
             t: ``[R]`` steps, 1..T.
             memory: there is none.
-            positions: ``[R, N]`` bool, the ``P`` positions to project to the vocabulary; None means all.
+            positions: what to project to the vocabulary; None means all.
 
         Returns:
             ``[P, V]`` in row-major order of the positions, or ``[R, N, V]``.

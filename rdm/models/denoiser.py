@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from rdm.models.encoder_decoder import EncoderDecoder, Memory
+from rdm.models.layers import Positions
 from rdm.models.length import LengthHead
 
 
@@ -33,13 +34,13 @@ class Denoiser(nn.Module):
         """Scores ``[B, max_length + 1]`` of how many tokens each target has, ``<bos>`` and ``<eos>`` not counted."""
         return self.length(memory.states, memory.mask)
 
-    def forward(self, x_t: Tensor, t: Tensor, memory: Memory, positions: Tensor | None = None) -> Tensor:
+    def forward(self, x_t: Tensor, t: Tensor, memory: Memory, positions: Positions | None = None) -> Tensor:
         """Logits of the clean text.
 
         Args:
             x_t: ``[R, N]`` noised tokens; ``R`` is a multiple of the ``B`` sources, copies of one source together.
             t: ``[R]`` steps, 1..T.
-            positions: ``[R, N]`` bool, the ``P`` positions to project to the vocabulary; None means all.
+            positions: what to project to the vocabulary; None means all.
 
         Returns:
             ``[P, V]`` in row-major order of the positions, or ``[R, N, V]``.

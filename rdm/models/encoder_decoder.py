@@ -18,6 +18,7 @@ from rdm.models.layers import (
     Embedding,
     Extend,
     KeyValue,
+    Positions,
     Restricted,
     check_sizes,
     everything,
@@ -143,8 +144,8 @@ class EncoderDecoder(Restricted):
             x = block(x, attend, key_value, memory.attend, seen)
         return x
 
-    def project(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Logits ``[P, V]`` at the ``P`` ``positions [R, N]`` (bool) of ``x [R, N, D]``, or all: ``[R, N, V]``."""
+    def project(self, x: Tensor, positions: Positions | None = None) -> Tensor:
+        """Logits ``[P, V]`` at the ``positions`` of ``x [R, N, D]``, or all: ``[R, N, V]``."""
         if positions is not None:
             x = x[positions]
         return self.to_vocabulary(self.decoder_norm(x))

@@ -25,8 +25,8 @@ def in_int8(system: System) -> System:
             if isinstance(module, Restricted):
                 module.to_vocabulary = rounded(  # type: ignore[method-assign]
                     module.output_weight(), module.output_bias
-                ).forward
-            if not isinstance(module, Embedding):  # it takes its weights apart, and is called once a row
+                ).__call__
+            if not isinstance(module, Embedding):  # it computes with the halves of its weights
                 for name, layer in module.named_children():
                     if isinstance(layer, nn.Linear):
                         setattr(module, name, rounded(layer.weight, layer.bias))

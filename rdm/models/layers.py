@@ -25,6 +25,12 @@ Extend = Callable[[KeyValue], KeyValue]
 Attend = Callable[..., Tensor]
 """Queries, keys and values, each ``[R, H, N, D / H]``, to what each position has gathered from those it may see."""
 
+Positions = Tensor | tuple[Tensor, ...]
+"""``P`` positions of ``[R, N]`` in row-major order: true in a mask, or their rows and columns.
+
+A mask has to be counted first, and for that a GPU is waited for.
+"""
+
 everything: Attend = functional.scaled_dot_product_attention
 """Every position sees all positions."""
 

@@ -36,7 +36,7 @@ class AutoregressiveSystem(System):
 
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
         before, target = batch.target[:, :-1], batch.target[:, 1:]
-        real = target != self.vocab.pad
+        real = (target != self.vocab.pad).nonzero(as_tuple=True)  # a GPU is waited for, only here
         logits = self.decoder(before, self.decoder.encode(batch.source), real)
         loss = smoothed_cross_entropy(logits, target[real], self.predictable, self.label_smoothing)
         return [Term("cross_entropy", loss.sum(), "tokens")]

@@ -13,6 +13,7 @@ from rdm.diffusion.pairing import Pairing
 from rdm.diffusion.process import Corruption, DiffusionProcess
 from rdm.errors import UserError, require
 from rdm.models.encoder_decoder import Memory
+from rdm.models.layers import Positions
 from rdm.systems.base import System, Term
 from rdm.vocab import Vocab
 
@@ -20,8 +21,8 @@ from rdm.vocab import Vocab
 class Denoises(Protocol):
     """A network that guesses the clean text; ``memory`` is what it has read of a source, None where there is none."""
 
-    def __call__(self, x_t: Tensor, t: Tensor, memory: Any, positions: Tensor | None = None) -> Tensor:
-        """Logits ``[P, V]`` at the ``positions [R, N]`` of noised tokens ``[R, N]`` at steps ``[R]``."""
+    def __call__(self, x_t: Tensor, t: Tensor, memory: Any, positions: Positions | None = None) -> Tensor:
+        """Logits ``[P, V]`` at the ``positions`` of noised tokens ``[R, N]`` at steps ``[R]``."""
 
     def restrict(self, predictable: Tensor) -> None:
         """Never predict the ids that are false in ``predictable [V]``."""
@@ -50,14 +51,19 @@ class DenoisingSystem(System):
 
     def diffusion_term(self, corruption: Corruption, memory: Any, sentences: int) -> Term:
         """The objective, as a mean over the noised copies of each of the ``sentences``."""
-        logits = self.denoiser(corruption.x_t, corruption.t, memory, self.objective.positions(corruption))
+        positions = self.objective.positions(corruption).nonzero(as_tuple=True)  # a GPU is waited for, only here
+        logits = self.denoiser(corruption.x_t, corruption.t, memory, positions)
+        losses = self.objective.losses(logits, corruption.at(positions), self.process)
         copies = len(corruption.x0) // sentences
-        return Term("diffusion", self.objective(logits, corruption, self.process) / copies, self.unit)
+        return Term("diffusion", losses.sum() / copies, self.unit)
 
     def _denoise(self, memory: Memory | None) -> Denoise:
         """The denoiser as a sampler calls it; sources about which nothing is asked any more are left out."""
+        kept: Tensor | None = None
+        rest = memory
 
         def denoise(tokens: Tensor, t: Tensor, positions: Tensor) -> Tensor:
+            nonlocal kept, rest
             sources = len(tokens) if memory is None else len(memory)
             asked = positions.reshape(sources, -1).any(1)
             if asked.all():
@@ -65,7 +71,8 @@ class DenoisingSystem(System):
             if not asked.any():
                 return torch.zeros(0, self.vocab.size, device=tokens.device)
             rows = asked.repeat_interleave(len(tokens) // sources)
-            rest = None if memory is None else memory.select(asked)
+            if memory is not None and (kept is None or not torch.equal(kept, asked)):
+                kept, rest = asked, memory.select(asked)  # a copy, made when sources leave and not at every iteration
             return self.denoiser(tokens[rows], t[rows], rest, positions[rows])
 
         return denoise

@@ -465,3 +465,17 @@ def test_without_more_candidates_than_are_kept_nothing_is_dropped() -> None:
     pruned, _ = decode(Unconditional(), process, Restless(process, 11), canvas, 5, prune_after=1, keep_candidates=1)
     assert torch.equal(plain.tokens, pruned.tokens)
     assert pruned.rows.tolist() == [0, 1, 2]
+
+
+def test_after_the_last_iteration_nothing_is_dropped() -> None:
+    """All candidates are finished then, and the best is chosen by the scores of what was written."""
+    process, canvas = make_process("absorbing", 7), make_canvas([5, 4, 3])
+    canvas = Canvas(canvas.tokens, canvas.pinned, candidates=3)
+    plain, _ = decode(Unconditional(), process, Restless(process, 11), canvas, 5)
+    for late in (5, 6):
+        decoded, _ = decode(
+            Unconditional(), process, Restless(process, 11), canvas, 5, prune_after=late, keep_candidates=1
+        )
+        assert decoded.rows.tolist() == [0, 1, 2]
+        assert torch.equal(plain.tokens, decoded.tokens)
+        assert torch.equal(plain.scores, decoded.scores)

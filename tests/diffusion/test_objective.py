@@ -53,8 +53,9 @@ def corruption_of(process: DiffusionProcess, x0: list[list[int]], x_t: list[list
 def loss_at(objective: Objective, process: DiffusionProcess, x0: int, x_t: int, t: int, f: np.ndarray) -> float:
     """The objective at a single position where the denoiser says ``f``."""
     corruption = corruption_of(process, [[x0]], [[x_t]], [t])
-    logits = as_logits(f).expand(int(objective.positions(corruption).sum()), -1)
-    return objective(logits, corruption, process).item()
+    positions = objective.positions(corruption)
+    logits = as_logits(f).expand(int(positions.sum()), -1)
+    return objective.losses(logits, corruption.at(positions), process).sum().item()
 
 
 def random_batch(process: DiffusionProcess, seed: int, rows: int = 12, columns: int = 7) -> tuple[Corruption, Tensor]:
@@ -71,7 +72,8 @@ def random_batch(process: DiffusionProcess, seed: int, rows: int = 12, columns: 
 
 def total(objective: Objective, corruption: Corruption, logits: Tensor, process: DiffusionProcess) -> Tensor:
     """The objective, given the logits at the positions it asks for."""
-    return objective(logits[objective.positions(corruption)], corruption, process)
+    positions = objective.positions(corruption)
+    return objective.losses(logits[positions], corruption.at(positions), process).sum()
 
 
 # --- The simplified loss (Eq. 8) is the divergence of the joint model (Eq. 7) ---

@@ -30,6 +30,7 @@ def test_positions_select_from_the_whole(denoiser: Denoiser) -> None:
     chosen = x % 3 == 0
     assert whole.shape == (4, 6, 40)
     torch.testing.assert_close(denoiser(x, t, memory, chosen), whole[chosen])
+    torch.testing.assert_close(denoiser(x, t, memory, chosen.nonzero(as_tuple=True)), whole[chosen])
 
 
 def test_padding_changes_nothing(denoiser: Denoiser) -> None:

@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from rdm.decoding.routing import Ancestral, Commit
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Linear
 from rdm.decoding.trace import Trace
+from rdm.models.encoder_decoder import Memory
 from rdm.vocab import Vocab
 from tests.builders import tiny_system
 
@@ -29,11 +31,16 @@ def test_the_network_sees_only_sources_with_something_to_ask(transition, monkeyp
         assert len(memory) == len(x_t)
         return forward(x_t, t, memory, positions)
 
+    copied: list[Tensor] = []
+    select = Memory.select
+    monkeypatch.setattr(Memory, "select", lambda memory, sources: copied.append(sources) or select(memory, sources))
     monkeypatch.setattr(system.denoiser, "forward", counting)
     left = system.generate(SOURCE, decoding, torch.Generator().manual_seed(0))
     assert rows_seen == sorted(rows_seen, reverse=True)
     assert rows_seen[0] == 4
     assert rows_seen[-1] < 4
+    assert [int(sources.sum()) for sources in copied] == sorted({*rows_seen} - {4}, reverse=True)
+    assert len(copied) < sum(rows < 4 for rows in rows_seen)
     # The same when everybody is asked for everything.
     monkeypatch.setattr(
         system,
