@@ -178,11 +178,8 @@ def main() -> None:
         return
     options = " ".join(override for override in overrides if override.startswith("-"))
     require(not options, f"{options}: python -m rdm.plan takes overrides (key=value) only; --help says more")
-    try:
-        with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
-            config = compose("plan", overrides)
-    except ValueError as error:  # of Hydra, which does not say which group it was
-        raise UserError(f"{error}: a whole group cannot be null") from error
+    with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
+        config = compose("plan", overrides)
     config.run_dir = "unused"
     check_task(config)
     check_types(config)

@@ -117,7 +117,7 @@ def test_wrong_values(overrides: list[str], message: str) -> None:
         (["hardware=h100", "hardware.utilisation=0"], "hardware.utilisation is a share of the peak rate"),
         (["hardware=abacus"], "abacus"),
         (["trainer=ddp_cpu"], "hardware=this_machine is one device, whose processes share its rate"),
-        (["callbacks=null"], "a whole group cannot be null"),
+        (["callbacks=null"], "only a group that is null by default can be null"),
         (["-m", "seed=1,2"], "-m: python -m rdm.plan takes overrides (key=value) only"),
     ],
 )
