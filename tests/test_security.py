@@ -89,10 +89,15 @@ def test_only_checked_configurations_are_built() -> None:
     users = {str(file.relative_to(ROOT)) for file in SOURCES if "instantiate(" in file.read_text()}
     assert users == {"rdm/config.py", *OWN, "rdm/data/inspect.py", "rdm/plan.py", "evaluate.py", "train.py"}
     for name in users - {"rdm/config.py", *OWN}:
-        main = next(node for node in ast.parse((ROOT / name).read_text()).body if getattr(node, "name", "") == "main")
-        lines = ast.unparse(main).splitlines()
-        checked = next(number for number, line in enumerate(lines) if "check_types(config" in line)
-        assert not any("instantiate(" in line or "make(" in line for line in lines[:checked]), name
+        nodes = {getattr(node, "name", ""): ast.unparse(node) for node in ast.parse((ROOT / name).read_text()).body}
+        (checking,) = (
+            text for text in nodes.values() if "check_types(config" in text
+        )  # main, or what it calls to build
+        before, _, _ = checking.partition("check_types(config")
+        assert not any(call in before for call in ("instantiate(", "make(", "train(config")), name
+        assert checking == nodes["main"] or not any(
+            "instantiate(" in text for text in nodes.values() if text != checking
+        ), name
 
 
 def test_configurations_have_no_code() -> None:
