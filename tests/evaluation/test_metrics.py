@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 import torch
+from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
 from rdm.evaluation.metrics import pretrained
 from rdm.evaluation.metrics.base import Metric, Scorer
-from rdm.evaluation.metrics.corpus import ChrF, SacreBleu, TokenizedBleu, split_compounds
+from rdm.evaluation.metrics.corpus import ChrF, SacreBleu, TokenizedBleu, sacre_bleu, split_compounds
 from rdm.evaluation.metrics.open_ended import Diversity, TokenEntropy
 from rdm.evaluation.metrics.sentence import Dist1, Div4, RougeL, SelfBleu, SentenceBleu
 from tests.evaluation.brute_force import sentence_bleu
@@ -144,6 +145,16 @@ def test_diversity_by_hand() -> None:
 def test_token_entropy_by_hand() -> None:
     """Two words alike often: log 2; one word: 0."""
     assert number(TokenEntropy()(["a b a b", "a a a"], [[]])) == pytest.approx(math.log(2) / 2)
+
+
+def test_bleu_of_many_validations_is_kept_once() -> None:
+    """The number of references is that of each call, and nothing is left behind but the sentences themselves."""
+    first = sacre_bleu(["a b c d"], [["a b c d"], ["x"]])
+    kept = Tokenizer13a.__call__.cache_info().currsize
+    assert sacre_bleu(["a b c d"], [["a b c d"], ["x"]]) == first
+    assert "nrefs:2" in first[1]
+    assert "nrefs:1" in sacre_bleu(["a b c d"], [["a b c d"]])[1]
+    assert Tokenizer13a.__call__.cache_info().currsize == kept
 
 
 # --- skipped, never 0 ------------------------------------------------------------------------------------------------

@@ -2,15 +2,22 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from sacrebleu.metrics import BLEU, CHRF
 
 from rdm.evaluation.metrics.base import Scorer, Texts
 
 
+@lru_cache(maxsize=1)
+def _bleu() -> BLEU:
+    """One for all texts: sacreBLEU keeps each sentence for as long as it can under the object that has tokenised it."""
+    return BLEU(force=True)  # our own text ends in a separate full stop
+
+
 def sacre_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, str]:
     """Corpus BLEU and its signature, against one or more lists of references."""
-    bleu = BLEU(force=True)  # our own text ends in a separate full stop
+    bleu = _bleu()
     value = bleu.corpus_score(list(hypotheses), [list(stream) for stream in references]).score
     return value, str(bleu.get_signature())
 
