@@ -175,7 +175,7 @@ def decoding(size: Size) -> Iterator[Measurement]:
     for diffusion in ("rdm_absorbing", "rdm_multinomial"):
         system, how = build(size.vocabulary, f"diffusion={diffusion}", "decoding=rdm", model)
         yield decode("decoding", f"{diffusion}, rdm, int8", in_int8(system.eval()), how, source)
-        how.prune_after = 4  # README has what that costs on real text
+        how.prune_after = 4  # RESULTS.md has what that costs on real text
         yield decode("decoding", f"{diffusion}, rdm, pruned after 4", system, how, source)
         yield decode("decoding", f"{diffusion}, rdm, pruned after 4, int8", in_int8(system), how, source)
     system, how = build(size.vocabulary, "system=diffuseq")
