@@ -70,7 +70,7 @@ QUICK = Size(
     language_model="llama_tiny",
     vocabulary=1000,
     repetitions=3,
-    sources=5,
+    sources=2,
     vocabularies=(1000, 10_000),
     lengths=(16, 64),
     batches=(8, 32),
@@ -188,16 +188,16 @@ def decoding(size: Size) -> Iterator[Measurement]:
 
 def latency(size: Size) -> Iterator[Measurement]:
     """One length candidate against the autoregressive model of the same size, by sentences at once."""
-    model = f"model={size.model}"
-    for sources in (1, 8, 32):
-        source = random_batch(size.vocabulary, sources, 24).source
-        for iterations in (4, 10):
-            choices = "decoding=rdm", f"decoding.steps={iterations}", "decoding.length_candidates=1"
-            system, how = build(size.vocabulary, *choices, model)
-            yield decode(f"batch {sources}", f"rdm_absorbing, {iterations} iterations", system, how, source)
-        for strategy in ("greedy", "beam"):
-            system, how = build(size.vocabulary, "system=ar", f"decoding={strategy}", model)
-            yield decode(f"batch {sources}", f"ar, {strategy}", system, how, source)
+    one = "decoding=rdm", "decoding.length_candidates=1"
+    for name, *choices in (
+        ("rdm_absorbing, 4 iterations", *one, "decoding.steps=4"),
+        ("rdm_absorbing, 10 iterations", *one, "decoding.steps=10"),
+        ("ar, greedy", "system=ar", "decoding=greedy"),
+        ("ar, beam", "system=ar", "decoding=beam"),
+    ):
+        system, how = build(size.vocabulary, *choices, f"model={size.model}")
+        for sources in (1, 8, 32):
+            yield decode(f"batch {sources}", name, system, how, random_batch(size.vocabulary, sources, 24).source)
 
 
 def growth(size: Size) -> Iterator[Measurement]:
