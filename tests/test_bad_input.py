@@ -57,7 +57,7 @@ TRAIN: list[tuple[list[str], str]] = [
     (["callbacks.ema.decay=1"], "the decay of the moving average must lie in [0, 1), got 1"),
     (["callbacks.guard.skip=-1"], "callbacks.guard.skip must be 0 or above, got -1"),
     (["callbacks.sampling.sentences=0"], "callbacks.sampling.sentences must be at least 1"),
-    (["trainer.precision=bf16-mixed"], "half precision on a CPU"),
+    (["trainer.precision=16-mixed"], "half precision is up to a hundred times slower on this CPU"),
     (["trainer.precision=8"], "trainer.precision: 8 is not one of"),
     (["trainer.devices=0"], "`Trainer(devices=0)` value is not a valid input using cpu accelerator"),
     (["trainer.accelerator=foo"], "invalid accelerator name: `accelerator='foo'`. Available names are"),

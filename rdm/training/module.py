@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.plugins.precision import MixedPrecision, Precision
 from torch import Tensor
+from torch.optim import Optimizer
 
 from rdm.data.batching import Batch
 from rdm.systems.base import System, Term
@@ -78,10 +80,23 @@ class TrainingModule(pl.LightningModule):
         self.log("val/loss", combine(self._terms, means), prog_bar=True)
         self.log_dict({f"val/{name}": mean for name, mean in means.items()})
 
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        plugin = self.trainer.precision_plugin
+        if isinstance(plugin, MixedPrecision) and plugin.scaler is None and gradient_clip_val:
+            # Its own method refuses every fused optimiser, whether there is a scale or not.
+            Precision.clip_gradients(plugin, optimizer, gradient_clip_val)
+        else:
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
     def configure_optimizers(self) -> Any:
         parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        # Lightning cannot clip the gradients of a fused optimiser under mixed precision.
-        fused = not ("mixed" in str(self.trainer.precision) and self.trainer.gradient_clip_val)
+        # A fused optimiser undoes the scale of the gradients itself, too late for clipping; those of bf16 have none.
+        fused = not (self.trainer.precision == "16-mixed" and self.trainer.gradient_clip_val)
         optimizer, schedule = self.optimization.build(parameters, self.trainer.estimated_stepping_batches, fused)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

@@ -3,6 +3,7 @@
 import logging
 import warnings
 
+import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from lightning_fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
@@ -40,8 +41,8 @@ def check_trainer(trainer: DictConfig) -> None:
     allowed = ("32-true", "bf16-mixed", "16-mixed")
     require(precision in allowed, f"trainer.precision: {precision} is not one of {', '.join(allowed)}")
     require(
-        not (trainer.accelerator == "cpu" and precision != "32-true"),
-        "trainer.precision: half precision on a CPU is up to a hundred times slower; use 32-true",
+        trainer.accelerator != "cpu" or precision == "32-true" or (precision == "bf16-mixed" and computes_in_bf16()),
+        "trainer.precision: half precision is up to a hundred times slower on this CPU; use 32-true",
     )
     steps, interval = trainer.max_steps, trainer.val_check_interval
     require(steps >= -1, f"trainer.max_steps must be a number of steps, or -1 for no end, got {steps}")
@@ -51,6 +52,12 @@ def check_trainer(trainer: DictConfig) -> None:
     alone = not any(cluster.detect() for cluster in clusters)
     swept = HydraConfig.get().mode is RunMode.MULTIRUN and trainer.devices != 1 and alone
     require(not swept or strategy == "ddp_fork", "with -m and several devices use trainer.strategy=ddp_fork")
+
+
+def computes_in_bf16() -> bool:
+    """Whether this CPU has instructions for products of bfloat16."""
+    able = torch.cpu.get_capabilities()
+    return any(able.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
 
 
 def validation_interval(trainer: DictConfig) -> int:

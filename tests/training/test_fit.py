@@ -112,12 +112,26 @@ def test_decodes_averaged_weights(ema_first: bool, monkeypatch: pytest.MonkeyPat
     assert not torch.allclose(seen[0], weights.raw[3], atol=1e-3)
 
 
+class Clipped(pl.Callback):
+    """The norm of the gradients that the optimiser is given."""
+
+    norm: float
+
+    def on_before_zero_grad(self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Any) -> None:
+        gradients = [parameter.grad for parameter in pl_module.parameters() if parameter.grad is not None]
+        if gradients:
+            self.norm = float(torch.nn.utils.get_total_norm(gradients))
+
+
 def test_mixed_precision_with_clipping() -> None:
-    """What ``trainer=gpu`` does, on a CPU: Lightning refuses some optimisers here."""
-    losses = Losses()
-    fit(toy_data(max_tokens=128), 2, [losses, EMA()], precision="bf16-mixed", gradient_clip_val=1.0)
+    """What ``trainer=gpu`` does, on a CPU: Lightning by itself would refuse the fused optimiser."""
+    losses, clipped = Losses(), Clipped()
+    options = {"precision": "bf16-mixed", "gradient_clip_val": 0.01}
+    module = fit(toy_data(max_tokens=128), 2, [losses, EMA(), clipped], **options)
     assert len(losses.values) == 2
     assert all(torch.tensor(losses.values).isfinite())
+    assert clipped.norm == pytest.approx(0.01, rel=1e-3)
+    assert module.trainer.optimizers[0].defaults["fused"]
 
 
 def test_noise_differs_by_seed_step_micro_batch_and_rank() -> None:

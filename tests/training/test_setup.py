@@ -37,6 +37,18 @@ def test_a_sweep_over_several_devices(mode: RunMode, cluster: dict[str, str], mo
         check_trainer(trainer)
 
 
+@pytest.mark.parametrize("able", [{"avx512_bf16": True}, {"amx_bf16": True, "avx512_bf16": False}, {"avx2": True}])
+def test_bf16_where_the_processor_has_it(able: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: able)
+    monkeypatch.setattr("rdm.training.setup.HydraConfig.get", lambda: Namespace(mode=RunMode.RUN))
+    trainer = config("trainer.precision=bf16-mixed").trainer
+    if "avx2" in able:
+        with pytest.raises(UserError, match="slower on this CPU; use 32-true"):
+            check_trainer(trainer)
+    else:
+        check_trainer(trainer)
+
+
 def test_validation_is_counted_in_optimiser_steps() -> None:
     """As checkpoints are."""
     trainer = config("trainer.val_check_interval=5", "trainer.accumulate_grad_batches=8").trainer
