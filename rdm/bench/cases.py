@@ -16,6 +16,7 @@ from rdm.models.int8 import in_int8
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.base import System
 from rdm.training.module import combine
+from rdm.training.setup import computes_in_bf16
 from rdm.vocab import Vocab
 
 CONF = Path(__file__).parent.parent.parent / "conf"
@@ -108,13 +109,14 @@ class FixedLengths:
         return torch.full((len(logits), count), self.length)
 
 
-def train(section: str, name: str, system: System, batch: Batch, repetitions: int) -> Measurement:
+def train(section: str, name: str, system: System, batch: Batch, repetitions: int, bf16: bool = False) -> Measurement:
     """Forward, backward and update: no clipping, averaging, guard or logging, which a run has as well."""
     system.train()
     optimizer = torch.optim.AdamW(system.parameters(), fused=True)
 
     def step(watch: Stopwatch) -> None:
-        terms = system.loss(batch)
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            terms = system.loss(batch)
         loss = combine(terms, {term.name: term.total / batch.counts[term.unit] for term in terms})
         with watch.running():  # the gradient of a loss is computed with the loss: all of this is the network's
             loss.backward()
@@ -144,7 +146,10 @@ def training(size: Size) -> Iterator[Measurement]:
     for diffusion in ("rdm_absorbing", "rdm_multinomial", "absorbing", "multinomial"):
         for pairing in ("conditioned", "single"):
             choices = f"diffusion={diffusion}", f"diffusion/pairing={pairing}", f"model={size.model}"
-            yield train("training", f"{diffusion}, {pairing}", build(vocabulary, *choices)[0], batch, repetitions)
+            system, _ = build(vocabulary, *choices)
+            yield train("training", f"{diffusion}, {pairing}", system, batch, repetitions)
+            if pairing == "single" and computes_in_bf16():
+                yield train("training", f"{diffusion}, {pairing}, bf16", system, batch, repetitions, bf16=True)
     for name in ("cmlm", "ar"):
         system, _ = build(vocabulary, f"system={name}", f"model={size.model}")
         yield train("training", name, system, batch, repetitions)
