@@ -51,23 +51,23 @@ def log_probs(logits: Tensor, tokens: Tensor) -> Tensor:
 
 
 def draw(logits: Tensor, temperature: float, top_p: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
-    """One id a row of ``logits [P, V]``: the argmax at temperature 0, else a draw, by the Gumbel-max trick in float64.
+    """One id a row of ``logits [P, V]``: the argmax at temperature 0, else a draw, by inverting summed probabilities.
 
-    Float32 Gumbel noise has a truncated tail, which quietly lowers the temperature. A few rows are drawn at a time,
-    because what is needed on the way takes several times the memory of the logits.
+    In float64, because float32 would cut off the tail, which quietly lowers the temperature. A few rows are drawn at a
+    time, because what is needed on the way takes several times the memory of the logits.
     """
     if temperature == 0:
         return logits.argmax(-1)
     parts = logits.split(rows_at_once(logits))
-    return torch.cat([_draw(rows.double() / temperature, top_p, generator) for rows in parts])
+    return torch.cat([_draw((rows.double() / temperature).softmax(-1), top_p, generator) for rows in parts])
 
 
-def _draw(logits: Tensor, top_p: float, generator: torch.Generator | None) -> Tensor:
+def _draw(probs: Tensor, top_p: float, generator: torch.Generator | None) -> Tensor:
     if top_p < 1:
-        logits, order = logits.sort(-1, descending=True)
-        probs = logits.softmax(-1)
-        before = probs.cumsum(-1) - probs  # mass of the likelier ids: the first is always kept
-        logits = logits.masked_fill(before >= top_p, float("-inf"))
-    exponential = torch.empty_like(logits).exponential_(generator=generator)
-    drawn = (logits - exponential.log()).argmax(-1)
-    return order.gather(1, drawn[:, None]).squeeze(1) if top_p < 1 else drawn
+        probs, order = probs.sort(-1, descending=True)
+    mass = probs.cumsum(-1)  # of an id and those before it
+    end = (mass < top_p).sum(-1, keepdim=True).clamp(max=mass.shape[1] - 1)  # the last of the nucleus
+    uniform = torch.rand(end.shape, dtype=mass.dtype, device=mass.device, generator=generator)
+    # An id of probability 0 adds no mass, so none is the first whose mass exceeds what was drawn.
+    drawn = torch.searchsorted(mass, uniform * mass.gather(1, end), right=True).minimum(end)
+    return (order.gather(1, drawn) if top_p < 1 else drawn).squeeze(1)

@@ -12,6 +12,7 @@ from rdm.decoding.proposal import Proposal, draw
 from rdm.diffusion import chunks
 from rdm.diffusion.chunks import rows_at_once
 from rdm.errors import UserError
+from rdm.models.layers import BARRED
 from tests.decoding.helpers import p_value, seeded
 
 PROBS = np.array([0.4, 0.1, 0.3, 0.2])
@@ -62,17 +63,29 @@ def test_tail_is_not_truncated(rare: float) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_noise_is_float64_for_any_logits(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Gumbel noise is drawn in float64 whatever the logits are: what float32 cuts off is too rare to count here."""
-    drawn, exponential = [], torch.Tensor.exponential_
+def test_draws_are_float64_for_any_logits(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is drawn and what it is compared with: what float32 cuts off is too rare to count."""
+    seen, search = [], torch.searchsorted
 
-    def spy(tensor: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
-        drawn.append(tensor.dtype)
-        return exponential(tensor, *args, **options)
+    def spy(mass: torch.Tensor, drawn: torch.Tensor, **options: Any) -> torch.Tensor:
+        seen.extend([mass.dtype, drawn.dtype])
+        return search(mass, drawn, **options)
 
-    monkeypatch.setattr(torch.Tensor, "exponential_", spy)
+    monkeypatch.setattr(torch, "searchsorted", spy)
     draw(torch.zeros(3, 5, dtype=dtype), 0.7, generator=seeded())
-    assert drawn == [torch.float64]
+    assert seen == [torch.float64, torch.float64]
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
+@pytest.mark.parametrize("uniform", [0.0, 1 - 2**-53])
+def test_ids_that_must_not_be_predicted_are_never_drawn(
+    top_p: float, uniform: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At both ends of what can be drawn, with barred ids first and in between."""
+    monkeypatch.setattr(torch, "rand", lambda *shape, dtype, **_: torch.full(*shape, uniform, dtype=dtype))
+    logits = torch.tensor([[BARRED, 0.0, BARRED, 1.0]])
+    likelier, other = (1, 3) if top_p == 1 else (3, 1)
+    assert draw(logits, 1.0, top_p).item() == (likelier if uniform == 0 else other)
 
 
 @pytest.mark.parametrize(
