@@ -89,5 +89,6 @@ def test_memory_of_activations() -> None:
 
     whole = activations(64)
     assert activations(128) == pytest.approx(2 * whole, rel=0.1)
-    assert activations(64, "bf16-mixed") < 0.8 * whole
+    # Under 0.6: with what attention keeps, which on a CPU would be float32.
+    assert activations(64, "bf16-mixed") < 0.6 * whole
     assert activations(64, "32-true", "model.checkpoint_gradients=true") < 0.6 * whole
