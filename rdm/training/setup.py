@@ -56,7 +56,7 @@ def check_trainer(trainer: DictConfig) -> None:
 
 def computes_in_bf16() -> bool:
     """Whether this CPU has instructions for products of bfloat16."""
-    able = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of PyTorch cannot tell
+    able: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of PyTorch cannot tell
     return any(able.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
 
 
