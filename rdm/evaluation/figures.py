@@ -49,13 +49,14 @@ def draw(rows: Sequence[Row], metric: str, folder: Path, suffix: str = "") -> li
 
 def against_iterations(axes: Any, series: Series, metric: str) -> None:
     """A line over iterations; what has none is a level line."""
-    for label, groups in series.items():
+    for number, (label, groups) in enumerate(series.items()):
         means = {step: mean(measured(group, metric)) for step, group in groups.items()}
         steps = [step for step in means if step is not None]
+        color = f"C{number}"  # a level line would always take the first one
         if steps:
-            axes.plot(steps, [means[step] for step in steps], "o-", label=label)
+            axes.plot(steps, [means[step] for step in steps], "o-", color=color, label=label)
         if None in means:
-            axes.axhline(means[None], linestyle="--", label=label)
+            axes.axhline(means[None], linestyle="--", color=color, label=label)
     axes.set(xlabel="iterations")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rdm.evaluation.figures import bars, draw
+from rdm.evaluation.figures import against_iterations, bars, draw
 from rdm.evaluation.report import print_table, speeds, write_report
 from rdm.evaluation.results import append, read
 from rdm.evaluation.tables import caption, cells, escape, latex, markdown, metrics_of, overview
@@ -112,6 +112,18 @@ def test_bars(tmp_path: Path) -> None:
     assert [bar.get_height() for bar in axes.patches] == [12, 20, 15]
     assert [round(bar.get_x(), 3) for bar in axes.patches] == [-0.4, 0.6, 1.0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["2 iterations", "4 iterations"]
+    pyplot.close(figure)
+
+
+def test_lines_differ_in_colour() -> None:
+    """Level ones, of what has no iterations, as well."""
+    from matplotlib import pyplot
+
+    series = {"beam": {None: [row("beam", None, 3)]}, "greedy": {None: [row("greedy", None, 2)]}}
+    series["rdm"] = {2: [row("rdm", 2, 1)]}
+    figure, axes = pyplot.subplots()
+    against_iterations(axes, series, "sacrebleu")
+    assert len({line.get_color() for line in axes.lines}) == 3
     pyplot.close(figure)
 
 
