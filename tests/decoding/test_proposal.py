@@ -81,11 +81,10 @@ def test_draws_are_float64_for_any_logits(dtype: torch.dtype, monkeypatch: pytes
 def test_ids_that_must_not_be_predicted_are_never_drawn(
     top_p: float, uniform: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At both ends of what can be drawn, with barred ids first and in between."""
+    """At both ends of what can be drawn, with barred ids first, in between and last."""
     monkeypatch.setattr(torch, "rand", lambda *shape, dtype, **_: torch.full(*shape, uniform, dtype=dtype))
-    logits = torch.tensor([[BARRED, 0.0, BARRED, 1.0]])
-    likelier, other = (1, 3) if top_p == 1 else (3, 1)
-    assert draw(logits, 1.0, top_p).item() == (likelier if uniform == 0 else other)
+    logits = torch.tensor([[BARRED, 0.0, BARRED, 1.0, BARRED]])
+    assert draw(logits, 1.0, top_p).item() == (1 if uniform == 0 else 3)
 
 
 @pytest.mark.parametrize(
