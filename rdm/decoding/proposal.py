@@ -85,5 +85,5 @@ def _invert(weights: Tensor, generator: torch.Generator | None) -> Tensor:
     mass = weights.cumsum(-1)  # of an id and those before it
     most = mass[:, -1:].nextafter(mass.new_zeros(()))  # so that something exceeds it
     uniform = torch.rand(most.shape, dtype=mass.dtype, device=mass.device, generator=generator)
-    # An id of weight 0 adds no mass, so none is the first whose mass exceeds what was drawn.
-    return torch.searchsorted(mass, uniform * most, right=True)
+    # An id of weight 0 adds no mass, so none is the first whose mass exceeds what was drawn. Nothing exceeds NaN.
+    return torch.searchsorted(mass, uniform * most, right=True).clamp(max=weights.shape[1] - 1)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.plugins.precision import MixedPrecision, Precision
+from pytorch_lightning.plugins.precision import Precision
+from pytorch_lightning.utilities import GradClipAlgorithmType
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -86,17 +87,14 @@ class TrainingModule(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        plugin = self.trainer.precision_plugin
-        if isinstance(plugin, MixedPrecision) and plugin.scaler is None and gradient_clip_val:
-            # Its own method refuses every fused optimiser, whether there is a scale or not.
-            Precision.clip_gradients(plugin, optimizer, gradient_clip_val)
-        else:
-            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+        # By the method of every precision: that of mixed precision refuses a fused optimiser even if there is no scale.
+        algorithm = GradClipAlgorithmType(gradient_clip_algorithm or "norm")
+        Precision.clip_gradients(self.trainer.precision_plugin, optimizer, gradient_clip_val or 0.0, algorithm)
 
     def configure_optimizers(self) -> Any:
         parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        # A fused optimiser undoes the scale of the gradients itself, too late for clipping; those of bf16 have none.
-        fused = not (self.trainer.precision == "16-mixed" and self.trainer.gradient_clip_val)
+        # A fused optimiser undoes the scale of gradients itself: too late for clipping, and not in a step left out.
+        fused = self.trainer.precision != "16-mixed"
         optimizer, schedule = self.optimization.build(parameters, self.trainer.estimated_stepping_batches, fused)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

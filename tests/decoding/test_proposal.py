@@ -87,6 +87,15 @@ def test_ids_that_must_not_be_predicted_are_never_drawn(
     assert draw(logits, 1.0, top_p).item() == (1 if uniform == 0 else 3)
 
 
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_logits_that_are_not_finite_still_give_ids(value: float, top_p: float) -> None:
+    """A sentence whose logits overflow is lost; the others, and the run, are not."""
+    logits = torch.zeros(2, 5)
+    logits[0] = value
+    assert (draw(logits, 1.0, top_p, seeded()) < 5).all()
+
+
 @pytest.mark.parametrize(
     ("top_p", "kept"),
     [(1e-6, [0]), (0.39, [0]), (0.41, [0, 2]), (0.69, [0, 2]), (0.71, [0, 2, 3]), (0.91, [0, 1, 2, 3])],

@@ -113,14 +113,16 @@ def test_decodes_averaged_weights(ema_first: bool, monkeypatch: pytest.MonkeyPat
 
 
 class Clipped(pl.Callback):
-    """The norm of the gradients that the optimiser is given."""
+    """The norm of the gradients that the optimiser is given, and the largest."""
 
     norm: float
+    largest: float
 
     def on_before_zero_grad(self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Any) -> None:
         gradients = [parameter.grad for parameter in pl_module.parameters() if parameter.grad is not None]
         if gradients:
             self.norm = float(torch.nn.utils.get_total_norm(gradients))
+            self.largest = max(float(gradient.abs().max()) for gradient in gradients)
 
 
 def test_mixed_precision_with_clipping() -> None:
@@ -132,6 +134,15 @@ def test_mixed_precision_with_clipping() -> None:
     assert all(torch.tensor(losses.values).isfinite())
     assert clipped.norm == pytest.approx(0.01, rel=1e-3)
     assert module.trainer.optimizers[0].defaults["fused"]
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_clipping_by_value(precision: str) -> None:
+    clipped = Clipped()
+    options = {"precision": precision, "gradient_clip_val": 0.001, "gradient_clip_algorithm": "value"}
+    fit(toy_data(max_tokens=128), 2, [clipped], **options)
+    assert clipped.largest == pytest.approx(0.001)
+    assert clipped.norm > 0.01
 
 
 def test_noise_differs_by_seed_step_micro_batch_and_rank() -> None:
