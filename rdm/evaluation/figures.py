@@ -22,6 +22,8 @@ def draw(rows: Sequence[Row], metric: str, folder: Path, suffix: str = "") -> li
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    shades = matplotlib.colormaps["tab20"].colors  # type: ignore[attr-defined]
+    twenty = pyplot.cycler(color=[*shades[::2], *shades[1::2]])  # the usual ten, then a paler one of each
     series: Series = {}
     for (system, decoding), columns in by_setting(rows, metric).items():
         groups = {step: columns[step] for step in in_order(columns) if measured(columns[step], metric)}
@@ -29,7 +31,7 @@ def draw(rows: Sequence[Row], metric: str, folder: Path, suffix: str = "") -> li
             series[f"{system}, {decoding}"] = groups
     files = []
     # Ids in an SVG are random unless salted, and files carry their date and maker unless told not to.
-    with pyplot.rc_context({"svg.hashsalt": "rdm"}):
+    with pyplot.rc_context({"svg.hashsalt": "rdm", "axes.prop_cycle": twenty}):
         for name, paint in (("iterations", against_iterations), ("speed", against_speed), ("ablation", bars)):
             canvas, axes = pyplot.subplots(figsize=(6, 4))
             paint(axes, series, metric)

@@ -1,5 +1,6 @@
 """Tables and figures from result rows."""
 
+import re
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,12 @@ def test_many_lines_have_their_legend_beside_them(tmp_path: Path) -> None:
         return pyplot.imread(file).shape[1]
 
     assert width(7) > width(6) + 100
+
+
+def test_twenty_lines_have_twenty_colours(tmp_path: Path) -> None:
+    rows = [row("rdm", steps, 10 + n, schedule=f"number {n}") for n in range(20) for steps in (2, 4)]
+    (_, svg, *_) = draw(rows, "sacrebleu", tmp_path)
+    assert len(set(re.findall(r"stroke: (#\w{6}); stroke-width: 1.5", svg.read_text()))) == 20
 
 
 def test_the_first_metric_with_a_value_leads() -> None:
