@@ -1,7 +1,7 @@
 """Tables and figures from result rows."""
 
-import re
 import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
