@@ -5,6 +5,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import pytorch_lightning as pl
@@ -134,6 +135,14 @@ def test_mixed_precision_with_clipping() -> None:
     assert all(torch.tensor(losses.values).isfinite())
     assert clipped.norm == pytest.approx(0.01, rel=1e-3)
     assert module.trainer.optimizers[0].defaults["fused"]
+
+
+@pytest.mark.parametrize(("precision", "fused"), [("32-true", True), ("bf16-mixed", True), ("16-mixed", False)])
+def test_gradients_with_a_scale_get_no_fused_optimiser(precision: str, fused: bool) -> None:
+    """It would undo the scale itself, so a step that is left out would never be looked at for overflows."""
+    module = TrainingModule(tiny_system(toy_data().vocab), Optimization(InverseSqrt(warmup_steps=5)))
+    module.trainer = Mock(precision=precision, gradient_clip_val=None, estimated_stepping_batches=10)
+    assert module.configure_optimizers()["optimizer"].defaults["fused"] is fused
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
