@@ -31,8 +31,9 @@ class Batch:
     (``target[:, :S] == source``; ``S = 0`` where nothing is given). What is given is neither noised nor learned.
 
     ``counts`` holds what losses are divided by, each a scalar tensor: the ``sentences``, target ``tokens``
-    (everything but padding) and ``ordinary`` target tokens (specials not counted either). In a training batch they
-    are those of the whole optimiser step on this rank, see :class:`StepLoader`; else those of the batch.
+    (everything but padding), those of them that are ``next`` to another (not ``<bos>``) and ``ordinary`` target tokens
+    (no specials at all). In a training batch they are those of the whole optimiser step on this rank, see
+    :class:`StepLoader`; else those of the batch.
     """
 
     source: Tensor  # [B, S] <bos> text <eos>, or a prefix of the target
@@ -72,6 +73,7 @@ class Examples(Dataset[Batch], ABC):
         counts = {
             "sentences": torch.tensor(len(indices)),
             "tokens": (learned != self.vocab.pad).sum(),
+            "next": ((learned != self.vocab.pad) & (learned != self.vocab.bos)).sum(),
             "ordinary": self.vocab.is_ordinary(learned).sum(),
         }
         return Batch(source=source, target=target, ids=torch.as_tensor(indices), counts=counts)

@@ -39,7 +39,7 @@ class AutoregressiveSystem(System):
         real = (target != self.vocab.pad).nonzero(as_tuple=True)  # a GPU is waited for, only here
         logits = self.decoder(before, self.decoder.encode(batch.source), real)
         loss = smoothed_cross_entropy(logits, target[real], self.predictable, self.label_smoothing)
-        return [Term("cross_entropy", loss.sum(), "tokens")]
+        return [Term("cross_entropy", loss.sum(), "next")]
 
     @torch.inference_mode()
     def likelihood(

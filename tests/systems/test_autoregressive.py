@@ -13,7 +13,7 @@ from rdm.decoding.trace import GrowingText, steps
 from rdm.errors import UserError
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.vocab import Vocab
-from tests.builders import batch_of, sampler, tiny_autoregressive, tiny_system, toy_data
+from tests.builders import batch_from, batch_of, sampler, tiny_autoregressive, tiny_system, toy_data
 
 VOCAB = Vocab(size=9)
 LONGEST = 3
@@ -46,7 +46,15 @@ def test_loss_by_hand(system: AutoregressiveSystem) -> None:
             expected -= 0.9 * float(answers[b, n, target[b, n + 1]]) + 0.1 * smooth
     (term,) = system.loss(Batch(source, target, torch.arange(2)))
     assert term.total.item() == pytest.approx(expected, rel=1e-5)
-    assert term.unit == "tokens"
+
+
+def test_loss_is_divided_by_the_tokens_it_is_made_of(system: AutoregressiveSystem) -> None:
+    """``<bos>`` is given, not predicted: without smoothing the mean is that of the likelihood."""
+    exact = AutoregressiveSystem(VOCAB, system.decoder, label_smoothing=0.0)
+    batch = batch_from(VOCAB, [([5, 6], [5, 6, 7]), ([7], [8])])
+    (term,), likelihood = exact.loss(batch), exact.likelihood(batch)
+    mean = likelihood.nats.sum() / likelihood.tokens.sum()
+    assert (term.total / batch.counts[term.unit]).item() == pytest.approx(mean.item(), rel=1e-5)
 
 
 def test_likelihood_is_exact(system: AutoregressiveSystem) -> None:
