@@ -5,7 +5,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from rdm.data.batching import Batch
+from rdm.data.batching import Batch, counts_of
 from rdm.data.tokenizer import Tokenizer, Words
 from rdm.data.toy import ToyTranslation
 from rdm.decoding.routing import Transition
@@ -62,13 +62,7 @@ def one_canvas(transition: Transition, steps: int = 8, temperature: float = 0.0,
 
 def window_batch(vocab: Vocab, windows: Tensor, given: int = 0) -> Batch:
     """A batch as the data module for packed text makes it: the prefix is not counted."""
-    learned = windows[:, given:]
-    counts = {
-        "sentences": torch.tensor(len(windows)),
-        "tokens": (learned != vocab.pad).sum(),
-        "ordinary": vocab.is_ordinary(learned).sum(),
-    }
-    return Batch(windows[:, :given], windows, torch.arange(len(windows)), counts)
+    return Batch(windows[:, :given], windows, torch.arange(len(windows)), counts_of(windows[:, given:], vocab))
 
 
 @cache

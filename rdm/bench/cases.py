@@ -11,7 +11,7 @@ from hydra.utils import instantiate
 from torch import Tensor
 
 from rdm.bench.measure import Measurement, Stopwatch, measure
-from rdm.data.batching import Batch
+from rdm.data.batching import Batch, counts_of
 from rdm.models.int8 import in_int8
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.base import System
@@ -94,9 +94,8 @@ def random_batch(vocabulary: int, sentences: int, length: int, given: bool = Tru
     source, target = torch.randint(len(vocab.specials), vocabulary, (2, sentences, length))
     for side in (source, target):
         side[:, 0], side[:, -1] = vocab.bos, vocab.eos
-    counts = {"sentences": sentences, "tokens": sentences * length, "ordinary": sentences * (length - 2)}
     source = source if given else source[:, :0]
-    return Batch(source, target, torch.arange(sentences), {name: torch.tensor(n) for name, n in counts.items()})
+    return Batch(source, target, torch.arange(sentences), counts_of(target, vocab))
 
 
 class FixedLengths:

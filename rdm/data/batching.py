@@ -47,6 +47,17 @@ class Batch:
         return Batch(self.source.pin_memory(), self.target.pin_memory(), self.ids.pin_memory(), counts)
 
 
+def counts_of(learned: Tensor, vocab: Vocab) -> dict[str, Tensor]:
+    """The :attr:`Batch.counts` of target tokens ``[B, N]``."""
+    real = learned != vocab.pad
+    return {
+        "sentences": torch.tensor(len(learned)),
+        "tokens": real.sum(),
+        "next": (real & (learned != vocab.bos)).sum(),
+        "ordinary": vocab.is_ordinary(learned).sum(),
+    }
+
+
 class Examples(Dataset[Batch], ABC):
     """A split. An index is the list of examples that make up a batch, so that a batch is built in one go."""
 
@@ -69,14 +80,7 @@ class Examples(Dataset[Batch], ABC):
 
     def batch(self, indices: Sequence[int], source: Tensor, target: Tensor, given: int = 0) -> Batch:
         """A batch with its counts; the first ``given`` columns of the target are not learned."""
-        learned = target[:, given:]
-        counts = {
-            "sentences": torch.tensor(len(indices)),
-            "tokens": (learned != self.vocab.pad).sum(),
-            "next": ((learned != self.vocab.pad) & (learned != self.vocab.bos)).sum(),
-            "ordinary": self.vocab.is_ordinary(learned).sum(),
-        }
-        return Batch(source=source, target=target, ids=torch.as_tensor(indices), counts=counts)
+        return Batch(source, target, torch.as_tensor(indices), counts=counts_of(target[:, given:], self.vocab))
 
 
 class Pairs(Examples):

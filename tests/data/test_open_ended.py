@@ -89,7 +89,8 @@ def test_given_prefix_is_the_source_and_is_not_counted() -> None:
     assert torch.equal(batch.target[:, :3], batch.source)
     assert batch.target.tolist() == windows[::-1].tolist()
     assert batch.ids.tolist() == [1, 0]
-    assert {name: int(count) for name, count in batch.counts.items()} == {"sentences": 2, "tokens": 4, "ordinary": 2}
+    counts = {"sentences": 2, "tokens": 4, "next": 4, "ordinary": 2}
+    assert {name: int(count) for name, count in batch.counts.items()} == counts
     assert Windows(vocab, windows, given=3).lengths().tolist() == [[3, 5], [3, 5]]
     assert Windows(vocab, windows)[[0]].source.shape == (1, 0)
 

@@ -301,7 +301,8 @@ def test_batches_are_framed_with_the_specials_of_the_tokenizer(tmp_path: Path) -
     batch = data.examples("train")[[0, 1]]
     assert batch.source.tolist() == [[4, 1, 5, 6, 9, 10, 7], [4, 5, 7, 0, 0, 0, 0]]
     assert batch.target.tolist() == [[4, 1, 5, 7, 0], [4, 9, 1, 3, 7]]
-    assert {name: int(count) for name, count in batch.counts.items()} == {"sentences": 2, "tokens": 9, "ordinary": 4}
+    counts = {"sentences": 2, "tokens": 9, "next": 7, "ordinary": 4}
+    assert {name: int(count) for name, count in batch.counts.items()} == counts
     assert data.sources([[1], [9, 10]]).tolist() == [[4, 1, 7, 0], [4, 9, 10, 7]]
     assert torch.equal(data.target_counts(), torch.tensor([0, 2, 0, 1, 0, 1, 0, 0, 0, 1, 0]))
     assert data.tokenizer.decode(batch.source.tolist()) == ["the dogs bark.", "dog"]
