@@ -31,7 +31,7 @@ class Batch:
     (``target[:, :S] == source``; ``S = 0`` where nothing is given). What is given is neither noised nor learned.
 
     ``counts`` holds what losses are divided by, each a scalar tensor: the ``sentences``, target ``tokens``
-    (everything but padding), those of them that are ``next`` to another (not ``<bos>``) and ``ordinary`` target tokens
+    (everything but padding), ``next`` tokens (those with another before them: not ``<bos>``) and ``ordinary`` ones
     (no specials at all). In a training batch they are those of the whole optimiser step on this rank, see
     :class:`StepLoader`; else those of the batch.
     """
