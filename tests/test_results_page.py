@@ -32,6 +32,19 @@ def test_every_table_is_one_of_the_report(page: list[str], tmp_path: Path) -> No
         assert table in made
 
 
+def test_every_training_is_one_of_the_rows(page: list[str]) -> None:
+    """What it took: parameters, steps, target tokens, minutes."""
+    made = set()
+    for row in (json.loads(line) for file in ROWS for line in file.read_text(encoding="utf-8").splitlines()):
+        training = row["training"]
+        sizes = [f"{training[size]:,}" for size in ("parameters", "steps", "target_tokens")]
+        made.add(" | ".join([row["run"], row["system"], *sizes, f"{training['seconds'] / 60:.1f}"]))
+    told = [line for table in page if table.startswith("| training |") for line in table.splitlines()[2:]]
+    assert told
+    for line in told:
+        assert line.strip("| ") in made
+
+
 def test_every_trial_is_told(page: list[str]) -> None:
     """A line each: its name, what was changed, steps, minutes, BLEU."""
     lines = {}
