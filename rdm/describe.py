@@ -1,4 +1,82 @@
-"""Objects in words, for result rows and fingerprints."""
+"""Components that can say how they were built.
+
+Every class below :class:`Described` records the arguments of its constructor, defaults included. Result rows, the
+"already evaluated" check and report tables are made from these records, so a new argument cannot be forgotten in them.
+
+    >>> class Router(Described):
+    ...     def __init__(self, threshold: float = 0.9) -> None:
+    ...         self.cutoff = threshold
+    >>> Router(0.5).describe()
+    {'class': 'Router', 'threshold': 0.5}
+"""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+RECORD = "_constructor_arguments"
+
+
+class Described:
+    """Base class of everything that is built from the configuration and decides a result."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = _recording(cls.__init__)  # type: ignore[method-assign]
+
+    def describe(self) -> dict[str, Any]:
+        """``{"class": ..., argument: value, ...}`` as plain data; components inside are described likewise."""
+        if dataclasses.is_dataclass(self):  # their constructor is written after __init_subclass__ has run
+            arguments = {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        else:
+            arguments = vars(self).get(RECORD, {})
+        return {"class": type(self).__name__, **arguments}
+
+
+def plain(value: Any) -> Any:
+    """``value`` as JSON data: components by :meth:`Described.describe`, other objects by their type."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Described):
+        return value.describe()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, Sequence):
+        return [plain(each) for each in value]
+    if isinstance(value, functools.partial):
+        return {"class": _name(value.func), **plain(value.keywords)}
+    return str(value) if isinstance(value, Path) else _name(value)
+
+
+def _recording(init: Callable[..., None]) -> Callable[..., None]:
+    """``init``, which first records its arguments, unless the constructor of a subclass has done so."""
+    signature = inspect.signature(init)
+    variadic = {name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD}
+
+    @functools.wraps(init)
+    def recorded(self: Any, *args: Any, **kwargs: Any) -> None:
+        if RECORD not in vars(self):
+            bound = signature.bind(self, *args, **kwargs)
+            bound.apply_defaults()
+            _, *given = bound.arguments.items()
+            record: dict[str, Any] = {}
+            for name, value in given:
+                record |= plain(value) if name in variadic else {name: plain(value)}
+            # As plain data: a reference to a module would keep it alive, and in every copy of this object.
+            object.__setattr__(self, RECORD, record)
+        init(self, *args, **kwargs)
+
+    return recorded
+
+
+def _name(value: Any) -> str:
+    return getattr(value, "__name__", type(value).__name__)
 
 
 def in_words(part: object) -> str:
