@@ -1,4 +1,4 @@
-"""Runs that are stopped, killed or damaged and go on, through the script itself."""
+"""Runs that are stopped, killed or damaged are resumed, through the script itself."""
 
 import fcntl
 import json
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rdm.runs import Run
-from rdm.training.checkpoints import load
+from rdm.app.run_folder import RunFolder
+from rdm.training.checkpoints import load_archive
 from tests.same import assert_same_run
 from tests.scripts import ROOT, script
 
@@ -40,7 +40,7 @@ def train(folder: Path, *overrides: str, code: int = 0) -> "subprocess.Completed
 
 
 def stopped(folder: Path, *overrides: str, code: int, by: str = "SignalAfter", **options: Any) -> str:
-    """Train until it is stopped, see tests/stops.py; returns what was printed."""
+    """Train until a stop of tests/stops.py; returns the output."""
     command = ["-m", "tests.stops", json.dumps({by: options}), *SMALL, f"hydra.run.dir={folder}", *overrides]
     done = script(*command, code=code)
     return done.stdout + done.stderr
@@ -55,26 +55,26 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(unbroken: Path, tmp_path: Path) -> Path:
-    """A copy, to be spoilt."""
+    """A copy that a test may damage."""
     return Path(shutil.copytree(unbroken, tmp_path / "run", symlinks=True))
 
 
-def test_the_same_command_goes_on(unbroken: Path, tmp_path: Path) -> None:
-    """In the same folder; where nothing is, it starts. What a killed process left behind is cleared away."""
+def test_resume_auto_continues_in_the_same_folder(unbroken: Path, tmp_path: Path) -> None:
+    """Without a run in the folder it starts one. Partial files of a killed process are removed."""
     folder = tmp_path / "run"
-    said = stopped(folder, "resume=auto", steps=5, code=143)
-    assert "SIGTERM: saved at step 5; the same command with resume=auto goes on from there" in said
-    assert not Run(folder).finished
+    printed = stopped(folder, "resume=auto", steps=5, code=143)
+    assert "SIGTERM: saved at step 5; the same command with resume=auto continues from there" in printed
+    assert not RunFolder(folder).finished
     scrap = folder / "checkpoints" / ".step_0000006.ckpt.partial"
     scrap.write_bytes(b"half")
     resumed = train(folder, "resume=auto")
-    assert f"going on from {folder}/checkpoints/last.ckpt" in resumed.stdout
-    assert Run(folder).finished
+    assert f"resuming from {folder}/checkpoints/last.ckpt" in resumed.stdout
+    assert RunFolder(folder).finished
     assert_same_run(unbroken, folder)
 
 
-def test_in_a_new_folder(unbroken: Path, tmp_path: Path) -> None:
-    """``ckpt=`` alone is enough: the run is configured as it was, and its log is carried over."""
+def test_ckpt_continues_in_a_new_folder(unbroken: Path, tmp_path: Path) -> None:
+    """The run keeps its configuration, and its log is copied."""
     stopped(tmp_path / "first", steps=4, code=143)
     script("train.py", f"ckpt={tmp_path / 'first'}", f"hydra.run.dir={tmp_path / 'second'}")
     files = {file.name for file in (tmp_path / "first" / "samples").iterdir()}
@@ -84,12 +84,12 @@ def test_in_a_new_folder(unbroken: Path, tmp_path: Path) -> None:
     assert_same_run(unbroken, tmp_path / "second")
 
 
-def test_two_processes(tmp_path: Path) -> None:
-    """A signal to one rank, or to the process that started them, stops both after the same step."""
+def test_a_signal_stops_both_ranks_after_the_same_step(tmp_path: Path) -> None:
+    """Whether it is sent to one rank or to the process that launched them."""
     train(tmp_path / "unbroken", *DDP)
     folder = tmp_path / "broken"
     stopped(folder, *DDP, steps=2, code=143)
-    assert load(folder / "checkpoints" / "last.ckpt")["global_step"] == 2
+    assert load_archive(folder / "checkpoints" / "last.ckpt")["global_step"] == 2
     stopped(folder, *DDP, "resume=auto", steps=5, name="SIGUSR1", launcher=True, code=138)
     train(folder, *DDP, "resume=auto")
     assert_same_run(tmp_path / "unbroken", folder)
@@ -100,12 +100,12 @@ def test_another_run_in_the_folder_is_refused(unbroken: Path) -> None:
     refused = train(unbroken, code=2).stderr
     assert (
         refused
-        == f"error: {unbroken} holds a run already; go on with it by resume=auto, or name another hydra.run.dir\n"
+        == f"error: {unbroken} already holds a run; continue it with resume=auto, or choose another hydra.run.dir\n"
     )
     assert (unbroken / "metrics.csv").read_bytes() == before
 
 
-def test_two_at_once_are_refused(unbroken: Path) -> None:
+def test_a_second_process_in_the_folder_is_refused(unbroken: Path) -> None:
     """Even with resume=auto."""
     with (unbroken / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -113,14 +113,14 @@ def test_two_at_once_are_refused(unbroken: Path) -> None:
     assert refused == f"error: another process is training in {unbroken}; wait for it, or name another folder\n"
 
 
-def test_a_finished_run_stays_as_it_is(run: Path, unbroken: Path) -> None:
+def test_resuming_a_finished_run_changes_nothing(run: Path, unbroken: Path) -> None:
     train(run, "resume=auto")
-    assert Run(run).finished
+    assert RunFolder(run).finished
     assert_same_run(unbroken, run)
 
 
-def spoil(file: Path) -> None:
-    """One wrong byte in the largest tensor, where nothing but a checksum tells."""
+def corrupt(file: Path) -> None:
+    """Flip one byte of the largest tensor, which only a checksum detects."""
     with zipfile.ZipFile(file) as archive:
         tensors = [archive.read(name) for name in archive.namelist() if "/data/" in name]
     content = bytearray(file.read_bytes())
@@ -128,8 +128,8 @@ def spoil(file: Path) -> None:
     file.write_bytes(content)
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(run: Path, unbroken: Path) -> None:
-    spoil(run / "checkpoints" / "last.ckpt")
+def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(run: Path, unbroken: Path) -> None:
+    corrupt(run / "checkpoints" / "last.ckpt")
     (run / "checkpoints" / "step_0000006.ckpt").write_bytes(b"truncated")
     refused = script("evaluate.py", f"ckpt={run}", code=2).stderr
     assert refused.startswith(f"error: {run}/checkpoints/last.ckpt is damaged: the checksum of")
@@ -139,19 +139,19 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(run: Path, unb
     first, second, *_ = resumed.stderr.splitlines()
     assert first.startswith(f"warning: {run}/checkpoints/last.ckpt is damaged")
     assert second.startswith(f"warning: {run}/checkpoints/step_0000006.ckpt is not a readable checkpoint")
-    assert f"going on from {run}/checkpoints/step_0000003.ckpt" in resumed.stdout
+    assert f"resuming from {run}/checkpoints/step_0000003.ckpt" in resumed.stdout
     assert_same_run(unbroken, run)
 
 
-def test_no_checkpoint_is_whole(run: Path) -> None:
+def test_all_checkpoints_damaged(run: Path) -> None:
     for file in (run / "checkpoints").iterdir():
         file.write_bytes(b"")
     refused = train(run, "resume=auto", code=2).stderr
-    assert refused.splitlines()[-1] == f"error: ckpt: no checkpoint of {run} is whole; remove them to start anew"
+    assert refused.splitlines()[-1] == f"error: ckpt: all checkpoints of {run} are damaged; remove them to start again"
 
 
 def test_a_checkpoint_of_another_model(run: Path, tmp_path: Path) -> None:
-    """Put among those of a run that it does not belong to: the field that differs is named."""
+    """Copied into a run folder: the key that differs is named."""
     other = tmp_path / "other"
     train(other, "trainer.max_steps=3", "model.dim=32")
     shutil.copy(other / "checkpoints" / "step_0000003.ckpt", run / "checkpoints" / "last.ckpt")
@@ -166,23 +166,23 @@ def test_a_checkpoint_of_another_vocabulary(run: Path) -> None:
     (first, second) = list(vocab)[-2:]
     vocab[first], vocab[second] = vocab[second], vocab[first]
     (run / "tokenizer.json").write_text(json.dumps(tokenizer))
-    assert "the tokenizer of" in script("evaluate.py", f"ckpt={run}", code=2).stderr
+    assert "the codec of" in script("evaluate.py", f"ckpt={run}", code=2).stderr
 
 
 @pytest.mark.parametrize("devices", [[], DDP], ids=["one process", "two"])
 def test_full_disk(tmp_path: Path, devices: list[str]) -> None:
-    """One line; what was saved before is as it was, and the run goes on from there."""
-    said = stopped(tmp_path, *devices, by="FullDisk", steps=5, code=2)
-    line = said.splitlines()[-1]
+    """One line; earlier checkpoints are unchanged, and the run can be resumed."""
+    printed = stopped(tmp_path, *devices, by="FullDisk", steps=5, code=2)
+    line = printed.splitlines()[-1]
     assert line.startswith(
         f"error: {tmp_path}/checkpoints/step_0000006.ckpt cannot be written: No space left on device"
     )
     assert sorted(file.name for file in (tmp_path / "checkpoints").iterdir()) == ["last.ckpt", "step_0000003.ckpt"]
-    assert "Traceback" not in said
+    assert "Traceback" not in printed
     train(tmp_path, *devices, "resume=auto")
 
 
-def test_wandb_goes_on_with_the_same_run(tmp_path: Path) -> None:
+def test_wandb_resumes_the_same_run(tmp_path: Path) -> None:
     stopped(tmp_path, "logger=wandb", steps=2, code=143)
     train(tmp_path, "logger=wandb", "resume=auto")
     names = [file.name for file in (tmp_path / "wandb").glob("offline-run-*")]

@@ -1,4 +1,4 @@
-"""Files from elsewhere are data: nothing in a configuration, checkpoint or data set is executed."""
+"""Nothing in a configuration, checkpoint or data set is executed."""
 
 import ast
 import json
@@ -13,9 +13,9 @@ import torch
 import yaml
 from omegaconf import OmegaConf
 
-from rdm.config import build, find
+from rdm.app.arguments import resume_overrides
+from rdm.app.targets import build, find_target
 from rdm.errors import UserError
-from rdm.runs import as_before
 from rdm.systems.base import System
 from tests.scripts import ROOT, script
 from tests.test_config import CONF, choices, config
@@ -25,14 +25,15 @@ SOURCES = sorted([*ROOT.glob("*.py"), *(ROOT / "rdm").rglob("*.py"), *(ROOT / "s
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
 UNSAFE_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen"}
 UNSAFE_METHODS = {"register_new_resolver", "unsafe_load", "full_load"}
-# The one resolver of our own: a hash of a list of words, the name of a job.
-OWN = {"rdm/bench/cases.py", "rdm/counting.py"}  # what these build comes from the project or has been checked
-KNOWN = {"rdm/sweeps.py": ["calls OmegaConf.register_new_resolver"]}
+# Modules that build objects from configurations of the repository, or that have been checked by their caller.
+CHECKED_BY_CALLER = {"rdm/bench/cases.py", "rdm/plan/cost.py"}
+# The only resolver of the package: the hash that names the folder of a job.
+KNOWN = {"rdm/app/sweeps.py": ["calls OmegaConf.register_new_resolver"]}
 UNSAFE_KEYWORDS = {"shell", "trust_remote_code", "allow_pickle"}
 
 
 def called(node: ast.Call) -> str:
-    """What is called, as it is written."""
+    """The source text of the function that is called."""
     return ast.unparse(node.func)
 
 
@@ -80,24 +81,21 @@ def test_nothing_that_is_read_is_executed() -> None:
         "trainer.fit(module, ckpt_path=file)",
     ],
 )
-def test_the_search_finds(line: str) -> None:
+def test_search_finds_unsafe_code(line: str) -> None:
     assert list(faults(line))
 
 
 def test_only_checked_configurations_are_built() -> None:
-    """``instantiate`` stands where the whole configuration has been checked, or is our own."""
+    """``instantiate`` is called on configurations that have been checked, or that are part of the repository."""
     users = {str(file.relative_to(ROOT)) for file in SOURCES if "instantiate(" in file.read_text()}
-    assert users == {"rdm/config.py", *OWN, "rdm/data/inspect.py", "rdm/plan.py", "evaluate.py", "train.py"}
-    for name in users - {"rdm/config.py", *OWN}:
+    checking = {"rdm/app/train.py": "check_training(config)", "rdm/app/evaluate.py": "check_evaluation(config)"}
+    checking |= dict.fromkeys(["rdm/data/inspect.py", "rdm/plan/__main__.py"], "check_types(config")
+    assert users == {"rdm/app/targets.py", *CHECKED_BY_CALLER, *checking}
+    for name, check in checking.items():
         nodes = {getattr(node, "name", ""): ast.unparse(node) for node in ast.parse((ROOT / name).read_text()).body}
-        (checking,) = (
-            text for text in nodes.values() if "check_types(config" in text
-        )  # main, or what it calls to build
-        before, _, _ = checking.partition("check_types(config")
-        assert not any(call in before for call in ("instantiate(", "make(", "train(config")), name
-        assert checking == nodes["main"] or not any(
-            "instantiate(" in text for text in nodes.values() if text != checking
-        ), name
+        (text,) = (text for text in nodes.values() if check in text)  # job or main
+        before, _, _ = text.partition(check)
+        assert not any(call in before for call in ("instantiate(", "fit(", "make_plan(")), name
 
 
 def test_configurations_have_no_code() -> None:
@@ -106,14 +104,14 @@ def test_configurations_have_no_code() -> None:
         text = file.read_text()
         assert set(re.findall(r"\$\{([\w.]+):", text)) <= {"hydra", "now", "oc.select", "job_id"}, file
         for target in re.findall(r"_target_: (\S+)", text):
-            find(target, str(file))
+            find_target(target, str(file))
 
 
 TARGETS = [
     "os.system",
     "subprocess.run",
     "builtins.eval",
-    "rdm.runs.subprocess.run",
+    "rdm.app.run_folder.subprocess.run",
     "rdm.evaluation.results.append",
     "rdm.data.module.torch.load",
     "torch.load",
@@ -126,8 +124,8 @@ TARGETS = [
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("place", ["{}", "{{vocab: {}}}", "{{vocab: [{}]}}", "{{_args_: [{}]}}", "{{_hidden: {}}}"])
-def test_code_named_by_a_configuration(target: str, place: str) -> None:
-    """Wherever in a configuration it stands, it is refused, and not even imported."""
+def test_targets_outside_the_package_are_refused(target: str, place: str) -> None:
+    """At any place in a configuration, without importing them."""
     evil = f"{{_target_: {target}, command: false, args: false}}"
     good = "_target_: rdm.systems.diffusion.DiffusionSystem"
     inside = place.format(evil)
@@ -136,8 +134,8 @@ def test_code_named_by_a_configuration(target: str, place: str) -> None:
         build(node, "system", System)
 
 
-def test_nothing_foreign_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Importing a module is running it."""
+def test_modules_of_refused_targets_are_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing a module executes it."""
     (tmp_path / "trap.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Trap: pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     for node in ({"_target_": "trap.Trap"}, {"_target_": "rdm.vocab.Vocab", "size": {"_target_": "trap.Trap"}}):
@@ -147,7 +145,7 @@ def test_nothing_foreign_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 class Evil:
-    """Runs a command when it is unpickled."""
+    """Executes a command when it is unpickled."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker
@@ -166,8 +164,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("section", ["system", "decoding", "data.module", "data.metrics.sacrebleu"])
-def test_a_run_of_somebody_else(section: str, run: Path, tmp_path: Path) -> None:
-    """A command in any part of its configuration ends in one line."""
+def test_code_in_the_configuration_of_a_run(section: str, run: Path, tmp_path: Path) -> None:
+    """It is refused in one line, wherever it is."""
     folder, marker = tmp_path / "run", tmp_path / "ran"
     shutil.copytree(run, folder)
     trap = {"_target_": "os.system", "command": f"touch {marker}"}
@@ -181,7 +179,7 @@ def test_a_run_of_somebody_else(section: str, run: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["evaluate.py", "generate.py", "train.py"])
-def test_a_checkpoint_with_code(name: str, run: Path, tmp_path: Path) -> None:
+def test_code_in_a_checkpoint(name: str, run: Path, tmp_path: Path) -> None:
     folder, marker = tmp_path / "run", tmp_path / "ran"
     shutil.copytree(run, folder)
     for file in (folder / "checkpoints").glob("*.ckpt"):
@@ -192,7 +190,7 @@ def test_a_checkpoint_with_code(name: str, run: Path, tmp_path: Path) -> None:
     assert not marker.exists()
 
 
-def test_the_key_of_weights_and_biases_stays_out_of_the_run_folder(tmp_path: Path) -> None:
+def test_wandb_key_is_not_written_to_the_run_folder(tmp_path: Path) -> None:
     key = "5ec12e7" + "0123456789abcdef" * 2 + "0"
     folder = tmp_path / "run"
     script(
@@ -210,8 +208,8 @@ def test_the_key_of_weights_and_biases_stays_out_of_the_run_folder(tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", choices("data"))
-def test_the_hub_is_asked_only_for_a_data_set_that_was_named(name: str) -> None:
-    """Own files and generated text never; the others for the one data set of their configuration."""
+def test_only_the_configured_data_set_is_requested_from_the_hub(name: str) -> None:
+    """User files and generated text request nothing; other data sets request only themselves."""
     ends = ["data.source=a", "data.target=b"] if name == "text_pairs" else []
     text = OmegaConf.to_yaml(config(f"data={name}", *ends).data, resolve=True)
     own = name.startswith("toy_") or name in ("text_pairs", "jsonl_pairs", "plain_text")
@@ -221,7 +219,7 @@ def test_the_hub_is_asked_only_for_a_data_set_that_was_named(name: str) -> None:
     assert config().data.name == "toy_translation"
 
 
-def test_the_words_of_an_earlier_run_cannot_change_hydra(tmp_path: Path) -> None:
+def test_recorded_overrides_cannot_change_hydra(tmp_path: Path) -> None:
     words = ["model.dim=64", "hydra.callbacks.x._target_=os.system", "+hydra.callbacks.y=1", "~hydra/launcher"]
     (tmp_path / "versions.json").write_text(json.dumps({"overrides": words}))
-    assert as_before([f"ckpt={tmp_path}"]) == ["model.dim=64", f"ckpt={tmp_path}"]
+    assert resume_overrides([f"ckpt={tmp_path}"]) == ["model.dim=64", f"ckpt={tmp_path}"]

@@ -1,10 +1,10 @@
-"""Runs: which of them are the same but for chance."""
+"""Run folders: runs of one recipe differ only in their seed."""
 
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from rdm.runs import Run
+from rdm.app.run_folder import RunFolder
 from tests.test_config import config
 
 
@@ -13,10 +13,10 @@ def recipe(folder: Path, *overrides: str) -> str:
     composed.run_dir = str(folder)
     folder.mkdir()
     (folder / "config.yaml").write_text(OmegaConf.to_yaml(composed, resolve=True))
-    return Run(folder).recipe()
+    return RunFolder(folder).recipe()
 
 
-def test_a_recipe_is_all_but_the_seed(tmp_path: Path) -> None:
+def test_recipe_covers_everything_but_the_seed(tmp_path: Path) -> None:
     own = recipe(tmp_path / "own")
     assert recipe(tmp_path / "seed", "seed=2") == own
     for name, override in {

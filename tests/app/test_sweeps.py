@@ -1,4 +1,4 @@
-"""Sweeps: the files compose, jobs are run once, failures are told, whatever launches them."""
+"""Sweeps: the files compose, jobs run once, failures are reported, with every launcher."""
 
 import itertools
 import json
@@ -13,14 +13,15 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from rdm import cli, sweeps
-from rdm.config import check_types
-from rdm.runs import load
-from rdm.sweeps import Journal, Outcome, conclude, every_run, job_id
+from rdm.app import scripts, sweeps
+from rdm.app.arguments import expand_runs
+from rdm.app.schema import check_types
+from rdm.app.sweeps import JobResult, Journal, finish_sweep, job_id
+from rdm.app.trained_model import TrainedModel
 from tests.scripts import script
 from tests.test_end_to_end import SMALL, rows
 
-CONF = Path(__file__).parent.parent / "conf"
+CONF = Path(__file__).parents[2] / "conf"
 SWEEPS = sorted(file.stem for file in (CONF / "sweep").glob("[!_]*.yaml"))
 TASKS = {  # of the paper
     "table1": ("iwslt14", "wmt14", "wmt16"),
@@ -96,67 +97,70 @@ def test_slurm_composes() -> None:
     )
 
 
-def test_a_job_is_known_by_its_overrides() -> None:
+def test_job_id_depends_on_overrides_in_any_order() -> None:
     assert job_id(["a=1", "b=2", "debug=true", "resume=auto"]) == job_id(["b=2", "a=1"])
     assert job_id(["a=1"]) != job_id(["a=2"])
 
 
-def test_ckpt_may_be_a_folder_of_runs(tmp_path: Path) -> None:
+def test_ckpt_expands_to_the_runs_of_a_folder(tmp_path: Path) -> None:
     for name in ("a", "it's b", "c"):
         (tmp_path / "sweep" / name).mkdir(parents=True)
     for name in ("a", "it's b"):
         (tmp_path / "sweep" / name / "config.yaml").touch()
     folder = tmp_path / "sweep"
     both = [rf"ckpt='{folder}/a','{folder}/it\'s b'", "hydra.mode=MULTIRUN"]
-    assert every_run([f"ckpt={folder}", "seed=1"]) == [*both, "seed=1"]
-    assert every_run([f"ckpt={folder}/*"]) == both
-    assert every_run([f"ckpt={tmp_path}/s*"]) == both
-    assert every_run([f"ckpt={folder}/it*"]) == [rf"ckpt='{folder}/it\'s b'"]
+    assert expand_runs([f"ckpt={folder}", "seed=1"]) == [*both, "seed=1"]
+    assert expand_runs([f"ckpt={folder}/*"]) == both
+    assert expand_runs([f"ckpt={tmp_path}/s*"]) == both
+    assert expand_runs([f"ckpt={folder}/it*"]) == [rf"ckpt='{folder}/it\'s b'"]
     for unchanged in (f"ckpt={folder}/a", f"ckpt={folder}/nothing", f"ckpt={folder}/a,{folder}/b", f"x={folder}"):
-        assert every_run([unchanged]) == [unchanged]
+        assert expand_runs([unchanged]) == [unchanged]
 
 
-def ended(journal: Journal, folder: Path, number: int, outcome: Outcome) -> None:
-    """A job of the sweep has ended."""
+def end_job(journal: Journal, folder: Path, number: int, result: JobResult) -> None:
+    """Let a job of the sweep end."""
     config = OmegaConf.create({"hydra": {"job": {"num": number}}})
-    returned: Any = SimpleNamespace(overrides=["a=1", f"b={number}"], _return_value=outcome)
+    returned: Any = SimpleNamespace(overrides=["a=1", f"b={number}"], _return_value=result)
     journal.folder = folder
     journal.on_job_end(config, returned)
 
 
-def test_two_sweeps_in_one_folder(
+def test_two_sweeps_in_one_folder_are_reported_separately(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each tells of its own jobs only."""
+    """Each reports its own jobs only."""
     monkeypatch.setattr(sweeps, "sweeping", lambda: True)
     first, second = Journal("train"), Journal("train")
-    ended(first, tmp_path, 1, Outcome(failure="reason"))
-    ended(second, tmp_path, 0, Outcome(2.0))
-    ended(first, tmp_path, 0, Outcome(1.0))
+    end_job(first, tmp_path, 1, JobResult(failure="reason"))
+    end_job(second, tmp_path, 0, JobResult(2.0))
+    end_job(first, tmp_path, 0, JobResult(1.0))
     assert [job["value"] for job in second.jobs()] == [2.0]
     monkeypatch.setattr(Journal, "started", second)
-    assert conclude()
+    assert finish_sweep()
     monkeypatch.setattr(Journal, "started", first)
-    assert not conclude()
+    assert not finish_sweep()
     assert capsys.readouterr().err == "1 of 2 jobs failed:\n  b=1: reason\n"
 
 
 def test_a_bug_in_a_job_shows_its_stack_trace(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli, "sweeping", lambda: True)
-    monkeypatch.setattr(cli, "leave_nothing", lambda: None)
+    monkeypatch.setattr(scripts, "sweeping", lambda: True)
+    monkeypatch.setattr(scripts, "remove_unused_folder", lambda: None)
+    overrides: list[str] = []
+    monkeypatch.setattr(scripts.HydraConfig, "get", lambda: SimpleNamespace(overrides=SimpleNamespace(task=overrides)))
 
-    @cli.job
+    @scripts.guarded
     def job(config: DictConfig) -> None:
         raise ValueError("boom")
 
-    outcome = job(OmegaConf.create())
-    assert isinstance(outcome, Outcome)
-    assert outcome.failure == "ValueError: boom"
+    result = job(OmegaConf.create())
+    assert isinstance(result, JobResult)
+    assert result.failure == "ValueError: boom"
     assert "Traceback" in capsys.readouterr().err
+    overrides.append("debug=true")
     with pytest.raises(ValueError, match="boom"):
-        job(OmegaConf.create({"debug": True}))
+        job(OmegaConf.create())
 
 
 # The scripts, as a user runs them.
@@ -166,7 +170,7 @@ TRAIN = ["sweep=reweighting", *SMALL, "reweighting=linear,constant", "seed=1,-1"
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A folder of two runs, and what was said of the two jobs that failed."""
+    """A folder of two runs, and what was printed about the two jobs that failed."""
     folder = tmp_path_factory.mktemp("sweep") / "runs"
     done = script("train.py", *TRAIN, f"hydra.sweep.dir={folder}", code=1)
     return folder, done.stderr
@@ -177,14 +181,14 @@ def runs(folder: Path) -> list[Path]:
 
 
 def test_failed_jobs_are_listed_and_the_others_run(trained: tuple[Path, str]) -> None:
-    folder, told = trained
+    folder, printed = trained
     assert len(runs(folder)) == 2
-    assert told.splitlines()[-3:] == [
+    assert printed.splitlines()[-3:] == [
         "2 of 4 jobs failed:",
         "  reweighting=linear seed=-1: seed must lie between 0 and 4294967295, got -1",
         "  reweighting=constant seed=-1: seed must lie between 0 and 4294967295, got -1",
     ]
-    assert "Traceback" not in told
+    assert "Traceback" not in printed
 
 
 def test_a_repeated_training_runs_what_is_missing(trained: tuple[Path, str], tmp_path: Path) -> None:
@@ -194,13 +198,13 @@ def test_a_repeated_training_runs_what_is_missing(trained: tuple[Path, str], tmp
     shutil.rmtree(lost)
     before = (kept / "checkpoints" / "last.ckpt").stat().st_mtime_ns
     done = script("train.py", *reversed(TRAIN), f"hydra.sweep.dir={folder}", code=1)
-    assert done.stdout.count("finished already") == 1
+    assert done.stdout.count("already finished") == 1
     assert runs(folder) == [kept, lost]
     assert (kept / "checkpoints" / "last.ckpt").stat().st_mtime_ns == before
 
 
 def test_a_sweep_of_evaluations(trained: tuple[Path, str], tmp_path: Path) -> None:
-    """Every run of the folder; the table names what differs; what was evaluated is not evaluated again."""
+    """Every run of the folder is evaluated once; the table names what differs."""
     folder = tmp_path / "runs"
     shutil.copytree(trained[0], folder)
     command = ["evaluate.py", "sweep=reweighting", f"ckpt={folder}", f"hydra.sweep.dir={tmp_path / 'evaluate'}"]
@@ -231,7 +235,7 @@ def test_parallel_jobs_lose_no_row(trained: tuple[Path, str], tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_submitit(trained: tuple[Path, str], tmp_path: Path) -> None:
+def test_submitit_launcher(trained: tuple[Path, str], tmp_path: Path) -> None:
     done = script(
         *("evaluate.py", "-m", f"ckpt={runs(trained[0])[0]}", "decoding.steps=2,51", "limit=2"),
         *(f"results={tmp_path / 'results.jsonl'}", "hydra/launcher=submitit_local", f"hydra.sweep.dir={tmp_path}"),
@@ -242,7 +246,7 @@ def test_submitit(trained: tuple[Path, str], tmp_path: Path) -> None:
     assert "1 of 2 jobs failed:\n  decoding.steps=51: decoding.steps=51 is more than" in done.stderr
 
 
-def test_optuna_finds_the_better(trained: tuple[Path, str], tmp_path: Path) -> None:
+def test_optuna_finds_the_best_trial(trained: tuple[Path, str], tmp_path: Path) -> None:
     done = script(
         *("evaluate.py", "sweep=tune_decoding", f"ckpt={runs(trained[0])[0]}", f"results={tmp_path / 'results.jsonl'}"),
         *("decoding=rdm", "schedule=linear", "decoding.temperature=0.0", "decoding.length_candidates=1,7,1000"),
@@ -251,17 +255,17 @@ def test_optuna_finds_the_better(trained: tuple[Path, str], tmp_path: Path) -> N
     )
     assert "decoding.length_candidates=1000, but there are only" in done.stderr
     assert "Traceback" not in done.stderr
-    bleu = {row["length_candidates"]: row["metrics"]["sacrebleu"]["value"] for row in rows(tmp_path)}
+    bleu = {row["decoding"]["length_candidates"]: row["metrics"]["sacrebleu"]["value"] for row in rows(tmp_path)}
     assert sorted(bleu) == [1, 7]
     assert len(rows(tmp_path)) == 2  # a trial that was made before is not decoded again
     assert {row["split"] for row in rows(tmp_path)} == {"valid"}
     best = OmegaConf.load(tmp_path / "optimization_results.yaml")
     assert best.best_value == max(bleu.values())
-    assert bleu[best.best_params["decoding.length_candidates"]] == max(bleu.values())
+    assert bleu[best.best_params["++decoding.length_candidates"]] == max(bleu.values())
     assert "best_value" in done.stdout
 
 
-def test_optuna_finds_nothing(trained: tuple[Path, str], tmp_path: Path) -> None:
+def test_optuna_without_a_successful_trial(trained: tuple[Path, str], tmp_path: Path) -> None:
     done = script(
         *("evaluate.py", "sweep=tune_decoding", f"ckpt={runs(trained[0])[0]}", f"results={tmp_path / 'results.jsonl'}"),
         *("hydra.sweeper.n_trials=2", f"hydra.sweep.dir={tmp_path}", "decoding.steps=51"),
@@ -283,7 +287,7 @@ OPTUNA = ["train.py", "-m", "hydra/sweeper=optuna", "optimizer.lr=0.1,0.2"]
         (["evaluate.py", "sweep=nothing"], "Could not find 'sweep/nothing'"),
     ],
 )
-def test_sweeps_that_are_refused(command: list[str], message: str, tmp_path: Path) -> None:
+def test_impossible_sweeps_are_refused(command: list[str], message: str, tmp_path: Path) -> None:
     done = script(*command, f"hydra.sweep.dir={tmp_path / 'sweep'}", code=2)
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -291,18 +295,17 @@ def test_sweeps_that_are_refused(command: list[str], message: str, tmp_path: Pat
 
 
 def test_a_checkpoint_is_loaded_once(trained: tuple[Path, str], tmp_path: Path) -> None:
-    """Until it changes."""
+    """A sweep over decoding options loads its model once, until the file changes."""
     run = tmp_path / "run"
     shutil.copytree(runs(trained[0])[0], run)
-    config = composed("evaluate", f"ckpt={run}", "device=cpu")
-    first, second = load(config), load(config)
+    first, second = (TrainedModel.load(str(run), device="cpu") for _ in range(2))
     assert first.system is second.system
-    assert first.data is second.data
+    assert first.data() is second.data()
     (file,) = first.run.checkpoints()
     file.write_bytes(file.read_bytes())
-    assert load(config).system is not first.system
-    other = composed("evaluate", f"ckpt={runs(trained[0])[1]}", "device=cpu")
-    assert load(other).data is not first.data
+    assert TrainedModel.load(str(run), device="cpu").system is not first.system
+    other = TrainedModel.load(str(runs(trained[0])[1]), device="cpu")
+    assert other.data() is not first.data()
 
 
 def test_journal_is_readable(trained: tuple[Path, str]) -> None:
@@ -310,7 +313,7 @@ def test_journal_is_readable(trained: tuple[Path, str]) -> None:
     assert [line["failure"] is None for line in lines] == [True, False, True, False]
 
 
-def test_a_failing_decoding_is_listed_and_the_others_make_a_page(trained: tuple[Path, str], tmp_path: Path) -> None:
+def test_failed_decodings_are_listed_and_the_others_shown_on_a_page(trained: tuple[Path, str], tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     sweep = ["trace=true", "decoding.steps=2,1000", f"page={page}", f"hydra.sweep.dir={tmp_path / 'jobs'}"]
     failed = script("generate.py", "-m", f"ckpt={runs(trained[0])[0]}", *sweep, code=1)

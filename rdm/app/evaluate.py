@@ -1,0 +1,91 @@
+"""Decode a split and record its metrics: ``python evaluate.py ckpt=outputs/<run>``; see conf/evaluate.yaml."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from rdm.app.checks import check_evaluation, chosen
+from rdm.app.run_folder import git_commit
+from rdm.app.sweeps import JobResult, sweeping
+from rdm.app.targets import build
+from rdm.app.trained_model import TrainedModel
+from rdm.errors import require
+from rdm.evaluation.decode import decode_sources
+from rdm.evaluation.likelihood import likelihood_metrics
+from rdm.evaluation.metrics.base import Scorer
+from rdm.evaluation.results import append, check_writable, evaluation_hash, find_row, write_hypotheses
+from rdm.evaluation.tables import main_value
+from rdm.hashing import settings_hash
+from rdm.training.cost import machine
+from rdm.training.loggers import log_row
+
+
+def job(config: DictConfig) -> JobResult:
+    """Decode a split, append a row to the results; in a sweep, a row that exists is not measured again."""
+    check_evaluation(config)
+    model = TrainedModel.load(config.ckpt, config.average, config.device, config.int8)
+    decoding, scorers = model.decoding(config.decoding), build_scorers(config, model)
+    results = Path(config.results or model.run.folder / "results.jsonl")
+    check_writable(results)
+    data = model.data()
+    questions = data.questions(config.split).first(config.limit)
+    settings = {
+        **model.describe(),
+        **decoding.settings(),
+        "average": config.average,
+        "seed": config.seed,
+        "text": data.corpus.fingerprint(config.split),
+        "split": config.split,
+        "sentences": len(questions),
+        "sources_cut": sum(questions.cut),
+        "batch_size": config.batch_size,
+    }
+    evaluation = evaluation_hash(settings, scorers, config.likelihood)
+    known = find_row(results, evaluation) if sweeping() and not config.redo else None
+    if known:
+        print(f"{known['system']} {decoding}: already in {results}")
+        return finish(config, model, results, known)
+
+    outputs = decode_sources(model.system, decoding, model.codec, questions.rows, config.batch_size, config.seed)
+    hypotheses = results.parent / "hypotheses" / f"{settings_hash(settings)}.jsonl"
+    write_hypotheses(hypotheses, questions.sources, questions.references, outputs)
+    metrics = [scorer(outputs.texts, questions.references, questions.sources, outputs.candidates) for scorer in scorers]
+    if config.likelihood is not None:
+        options = (config.split, config.limit, config.batch_size, config.likelihood, config.seed)
+        metrics += likelihood_metrics(model.system, data, *options)
+    row = {
+        **settings,
+        "evaluation": evaluation,
+        "metrics": {metric.name: metric.row() for metric in metrics},
+        **outputs.cost(),
+        "training": model.cost,
+        "machine": machine(),
+        "hypotheses": str(hypotheses),
+        "commit": git_commit(),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
+    }
+    append(results, row)
+    if any(questions.cut):
+        print(f"{sum(questions.cut)} sources exceed the model's maximum length and were truncated")
+    print(f"{row['system']} {decoding}: {row['sentences_per_second']} sentences/s, {len(questions)} sentences")
+    print(*(f"  {metric}" for metric in metrics), f"  wrote {hypotheses}", sep="\n")
+    return finish(config, model, results, row)
+
+
+def build_scorers(config: DictConfig, model: TrainedModel) -> list[Scorer]:
+    """The metrics named on the command line, or else those of the data the model was trained on."""
+    metrics = config.get("metrics") or model.run.config.data.metrics
+    require(any(metrics.values()), "metrics: name at least one")
+    return [build(scorer, f"metrics.{name!s}", Scorer) for name, scorer in metrics.items() if scorer]
+
+
+def finish(config: DictConfig, model: TrainedModel, results: Path, row: dict[str, Any]) -> JobResult:
+    """Send a row to the logger if there is one, and return it as the result of the job."""
+    if config.get("logger"):
+        config.run_dir = str(results.parent / "logs" / row["evaluation"])
+        config.choices = {**model.run.choices, **chosen(), "decoding": row["strategy"], "steps": row.get("steps")}
+        log_row(instantiate(config.logger), row)
+    return JobResult(main_value(row), row)

@@ -1,0 +1,178 @@
+"""The folder of a training run: everything needed to use or repeat it, wherever it is moved.
+
+config.yaml  codec.json  tokenizer.json  versions.json  checkpoints/*.ckpt  metrics.csv  finished  results.jsonl
+"""
+
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from rdm.errors import UserError, require
+from rdm.files import write_atomically
+from rdm.hashing import settings_hash
+from rdm.locks import exclusive
+
+if TYPE_CHECKING:  # the module is imported before arguments are checked, and must be fast to import
+    from rdm.data.module import TextDataModule
+
+SECTIONS = ("name", "seed", "data", "vocab", "system", "optimizer", "decoding", "trainer")
+"""Keys that every configuration of a run has."""
+PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "tokenizers", "sacrebleu")
+
+
+def git_commit() -> str | None:
+    """The git commit of the code, marked if there are uncommitted changes; None outside a checkout."""
+    try:
+        return subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def runs_in(place: Path) -> list[Path]:
+    """``place`` if it is a run folder, otherwise the run folders in it."""
+    return [place] if (place / "config.yaml").exists() else sorted(file.parent for file in place.glob("*/config.yaml"))
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder with a trained model, and the checkpoint file if one was named."""
+
+    folder: Path
+    checkpoint: Path | None = None
+
+    @classmethod
+    def open(cls, path: str | None) -> "RunFolder":
+        """A run folder, or a checkpoint file in one."""
+        if path is None:
+            raise UserError("ckpt: name a model, e.g. ckpt=outputs/<run> or ckpt=outputs/<run>/checkpoints/last.ckpt")
+        place = Path(path)
+        require(place.exists(), f"ckpt: {path} does not exist")
+        folder = place if place.is_dir() else place.parent.parent
+        require((folder / "config.yaml").is_file(), f"ckpt: {folder} is not a run folder (it has no config.yaml)")
+        return cls(folder, None if place.is_dir() else place)
+
+    # Written by training.
+
+    @contextmanager
+    def locked(self, resume: bool, rank: int) -> Iterator[None]:
+        """Hold the folder's lock while training; a folder that holds a run is accepted only to ``resume`` it."""
+        if rank > 0:  # of processes started separately, rank 0 holds the lock
+            yield
+            return
+        with exclusive(self.folder):
+            require(
+                resume or not (self.folder / "config.yaml").exists(),
+                f"{self.folder} already holds a run; continue it with resume=auto, or choose another hydra.run.dir",
+            )
+            yield
+
+    def write_description(self, config: DictConfig, data: "TextDataModule", overrides: Iterable[str]) -> None:
+        """Write configuration, codec, versions and overrides of a run that is about to start."""
+        self._finished_file.unlink(missing_ok=True)
+        for leftover in (self.folder / "checkpoints").glob(".*.partial"):
+            leftover.unlink()  # of a process that was killed
+        write_atomically(self.folder / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
+        data.codec.save(self.folder)
+        versions = {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+        record = {
+            "commit": git_commit(),
+            "versions": versions,
+            "data": data.fingerprint(),
+            "overrides": list(overrides),
+        }
+        write_atomically(self.folder / "versions.json", json.dumps(record, indent=2) + "\n")
+
+    def mark_finished(self) -> None:
+        """Record that training finished."""
+        self._finished_file.touch()
+
+    # Read by everything else.
+
+    @property
+    def _finished_file(self) -> Path:
+        return self.folder / "finished"
+
+    @property
+    def finished(self) -> bool:
+        """Whether training finished."""
+        return self._finished_file.exists()
+
+    @property
+    def overrides(self) -> list[str]:
+        """The overrides the run was started with."""
+        record = self.folder / "versions.json"
+        return json.loads(record.read_text(encoding="utf-8")).get("overrides", []) if record.is_file() else []
+
+    @property
+    def config(self) -> DictConfig:
+        """The resolved configuration; nothing in it has been checked."""
+        file = self.folder / "config.yaml"
+        try:
+            config = OmegaConf.load(file)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, OmegaConfBaseException) as error:
+            raise UserError(f"{file} cannot be read ({type(error).__name__}): name a run folder of train.py") from error
+        missing = [key for key in SECTIONS if not isinstance(config, DictConfig) or config.get(key) is None]
+        require(not missing, f"{file} is not the configuration of a run: it has no {', '.join(missing)}")
+        assert isinstance(config, DictConfig)
+        return config
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """The choice for each config group in training."""
+        return OmegaConf.to_container(self.config.get("choices", {}))  # type: ignore[return-value]
+
+    def recipe(self) -> str:
+        """A hash of everything that makes the model except the seed: runs of one recipe are averaged over."""
+        config = OmegaConf.to_container(self.config)
+        assert isinstance(config, dict)
+        data, trainer = dict(config["data"]["module"]), dict(config["trainer"])
+        loading = data["loading"]
+        data["loading"] = {name: loading[name] for name in ("max_tokens", "max_sentences")}
+        trainer.pop("default_root_dir", None)
+        parts = {"data": data, "trainer": trainer, **{name: config[name] for name in ("system", "optimizer")}}
+        return settings_hash({**parts, "ema": config["callbacks"].get("ema")})  # the other callbacks only observe
+
+    def checkpoints(self, average: int = 1) -> list[Path]:
+        """The named or newest checkpoint; with ``average > 1`` that many numbered ones up to and including it."""
+        require(average >= 1, f"average must be at least 1, got {average}")
+        if average == 1:
+            newest = self.newest_first()
+            require(len(newest) > 0, f"ckpt: {self.folder} has no checkpoint yet")
+            return newest[:1]
+        numbered = sorted((self.folder / "checkpoints").glob("step_*.ckpt"))
+        last = self.checkpoint or (numbered[-1] if numbered else None)
+        require(last is None or last.name != "last.ckpt", "average: name a numbered checkpoint or the run folder")
+        numbered = [file for file in numbered if last and file.name <= last.name]
+        message = f"average={average}, but {self.folder} has {len(numbered)} numbered checkpoints to average"
+        require(len(numbered) >= average, message)
+        return numbered[-average:]
+
+    def newest_first(self) -> list[Path]:
+        """The named checkpoint, or else all checkpoints."""
+        if self.checkpoint is not None:
+            return [self.checkpoint]
+        folder = self.folder / "checkpoints"
+        unnumbered = [last for last in folder.glob("last.ckpt") if not last.is_symlink()]
+        return unnumbered + sorted(folder.glob("step_*.ckpt"), reverse=True)
+
+
+def warn(message: str) -> None:
+    """Print a warning to standard error."""
+    print(f"warning: {message}", file=sys.stderr)

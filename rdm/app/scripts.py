@@ -1,0 +1,122 @@
+"""The scripts: rewritten arguments, Hydra, errors and exit codes around a job.
+
+A job is the function ``job(config)`` of ``rdm/app/<name>.py``. Its module is imported when Hydra has composed the
+configuration: torch and Lightning take seconds to import, and a typo should not.
+"""
+
+import functools
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from rdm.app.arguments import allow_new_keys, debug_requested, expand_runs, resume_overrides
+from rdm.app.checks import check_options
+from rdm.app.errors import exit_with_message, explain
+from rdm.app.sweeps import JobResult, finish_sweep, register_resolvers, sweeping
+from rdm.errors import UserError
+from rdm.locks import exclusive
+
+CONF = Path(__file__).parents[2] / "conf"
+Rewrite = Callable[[Sequence[str]], list[str]]
+
+
+def train() -> None:
+    """``python train.py``."""
+    run_script("train", resume_overrides)
+
+
+def evaluate() -> None:
+    """``python evaluate.py``."""
+    run_script("evaluate", expand_runs, allow_new_keys)
+
+
+def generate() -> None:
+    """``python generate.py``."""
+    run_script("generate", allow_new_keys)
+
+
+def run_script(name: str, *rewrites: Rewrite) -> None:
+    """Run the job ``name`` on the configuration composed from ``conf/<name>.yaml`` and the arguments.
+
+    Exit codes: 0; 1 if a job of a sweep failed; 2 for a user's mistake.
+    """
+    register_resolvers()
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach run_module instead of being printed by Hydra
+
+    def job(config: DictConfig) -> Any:
+        check_options(config, name)
+        return import_module(f"rdm.app.{name}").job(config)
+
+    def main() -> None:
+        for rewrite in rewrites:
+            sys.argv[1:] = rewrite(sys.argv[1:])
+        hydra.main(version_base="1.3", config_path=str(CONF.resolve()), config_name=name)(guarded(job))()
+
+    run_module(main)
+
+
+def run_module(main: Callable[[], None]) -> None:
+    """Run ``main``; a user's mistake is printed in one line, with ``debug=true`` every error has its stack trace."""
+    try:
+        main()
+    except Exception as error:
+        sweep_succeeded = finish_sweep()
+        debug = debug_requested(sys.argv[1:])
+        message = explain(error)
+        if message is not None and not debug:
+            exit_with_message(message)
+        if sweep_succeeded or debug:
+            raise
+        # The reasons of failed jobs are printed; that Optuna found no best trial among them is only a consequence.
+        print(f"the sweep ended early: {type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(1)
+    if not finish_sweep():
+        sys.exit(1)
+
+
+def guarded(job: Callable[[DictConfig], Any]) -> Callable[[DictConfig], Any]:
+    """``job``, of which an error ends a single run, but becomes a failed :class:`JobResult` in a sweep."""
+
+    @functools.wraps(job)
+    def run(config: DictConfig) -> Any:
+        try:
+            return job(config)
+        except Exception as error:
+            remove_unused_folder()
+            if not sweeping() or debug_requested(HydraConfig.get().overrides.task):
+                raise
+            reason = explain(error)
+            if reason is None:
+                traceback.print_exc()
+            return JobResult(failure=reason or traceback.format_exception_only(error)[0].splitlines()[0])
+        finally:
+            if "wandb" in sys.modules:  # an open W&B run would receive what the next job of a sweep logs
+                sys.modules["wandb"].finish()
+
+    return run
+
+
+def remove_unused_folder() -> None:
+    """Remove the job's folder if only Hydra's own files are in it and no process holds its lock."""
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    with suppress(UserError):
+        names = {file.name for file in folder.iterdir()}
+        if ".hydra" in names and all(name in (".hydra", ".lock") or name.endswith(".log") for name in names):
+            with exclusive(folder):
+                shutil.rmtree(folder)
+
+
+def compose_config(name: str, overrides: Sequence[str]) -> DictConfig:
+    """Compose ``conf/<name>.yaml`` with ``overrides``, for modules that are not run by Hydra."""
+    with hydra.initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
+        return hydra.compose(name, list(overrides))

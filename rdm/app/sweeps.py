@@ -1,0 +1,149 @@
+"""Sweeps: the folder of a job, the journal of finished jobs, and the summary at the end.
+
+Jobs may run in other processes or on other machines, so all they share is a file in the sweep's folder.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isnan, nan
+from pathlib import Path
+from typing import Any, ClassVar
+from uuid import uuid4
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from rdm.app.errors import exit_with_message
+from rdm.errors import UserError, require
+from rdm.hashing import settings_hash
+
+JOURNAL = "jobs.jsonl"
+# Overrides that change how a job runs, but not its result.
+WITHOUT_EFFECT = ("debug=", "redo=", "resume=")
+
+
+def job_id(overrides: Sequence[str]) -> str:
+    """A hash of a job's overrides in any order: a repeated sweep finds the folders of its jobs."""
+    return settings_hash({"overrides": sorted(each for each in overrides if not each.startswith(WITHOUT_EFFECT))})
+
+
+def register_resolvers() -> None:
+    """Make ``${job_id:...}`` known to OmegaConf in this process."""
+    OmegaConf.register_new_resolver("job_id", job_id, replace=True)
+
+
+def sweeping() -> bool:
+    """Whether this process runs a job of a sweep."""
+    return HydraConfig.get().mode is RunMode.MULTIRUN
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What a job returns. Converts to float for optimising sweepers; raises if the job produced no value."""
+
+    value: float = nan
+    row: dict[str, Any] | None = None  # the result row of an evaluation
+    failure: str | None = None
+
+    def __float__(self) -> float:
+        if isnan(self.value):
+            raise ValueError(self.failure or "the job produced no value")
+        return self.value
+
+
+class Journal(Callback):
+    """Appends a line to ``<sweep>/jobs.jsonl`` for every finished job, and prints the summary at the end.
+
+    Args:
+        script: which section of the files of ``conf/sweep`` applies: ``train``, ``evaluate`` or ``generate``.
+    """
+
+    started: ClassVar["Journal | None"] = None  # the sweep of this process; jobs carry a copy
+
+    def __init__(self, script: str) -> None:
+        self.script, self.sweep = script, uuid4().hex
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        register_resolvers()  # a worker process resolves the folder of its job
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        self.folder = Path(config.hydra.sweep.dir)
+        Journal.started = self
+        try:
+            check_sweep(config, self.script)
+        except UserError as error:
+            exit_with_message(error)  # Hydra would turn it into a warning
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
+        if not sweeping():
+            return
+        from rdm.evaluation.results import append
+
+        result = job_return._return_value
+        if not isinstance(result, JobResult):  # with debug=true errors are raised
+            result = JobResult(failure=repr(result) if isinstance(result, Exception) else None)
+        line = {"job": config.hydra.job.num, "overrides": job_return.overrides, **vars(result)}
+        append(self.folder / JOURNAL, {"sweep": self.sweep, **line})
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """The finished jobs of this sweep, by number."""
+        own = (line for line in read_journal(self.folder) if line["sweep"] == self.sweep)
+        return sorted(own, key=lambda line: line["job"])
+
+
+def recorded_value() -> float:
+    """The value of this job in an earlier attempt at the same sweep."""
+    settings = HydraConfig.get()
+    own = job_id(settings.overrides.task)
+    lines = read_journal(Path(settings.sweep.dir))
+    values = [line["value"] for line in lines if line["failure"] is None and job_id(line["overrides"]) == own]
+    return values[-1] if values else nan
+
+
+def read_journal(folder: Path) -> list[dict[str, Any]]:
+    """The lines of all attempts at the sweep of this folder."""
+    from rdm.evaluation.results import read_lines
+
+    file = folder / JOURNAL
+    return read_lines(file, "a job") if file.exists() else []
+
+
+def check_sweep(config: DictConfig, script: str) -> None:
+    """Refuse a sweep that cannot run, before its first job."""
+    name, sweeper = config.hydra.runtime.choices.get("sweep"), str(config.hydra.sweeper._target_)
+    swept = set((config.get("sweep") or {}).get(script, ())) - {"ckpt"}
+    require(name is None or bool(swept), f"sweep={name} has nothing for {script}.py")
+    parallel = "trainer" in config and (config.trainer.devices, config.trainer.num_nodes) != (1, 1)
+    # Each rank would ask Optuna for values of its own and train another model.
+    message = "Optuna cannot tune a run of several processes: use trainer.devices=1 trainer.num_nodes=1"
+    require(not (parallel and "optuna" in sweeper), message)
+
+
+def finish_sweep() -> bool:
+    """Print table, best trial and failures of the sweep this process started; False if a job failed."""
+    journal = Journal.started
+    if journal is None:
+        return True
+    from rdm.app.arguments import as_typed
+    from rdm.evaluation.report import print_table
+
+    jobs = journal.jobs()
+    rows = [job["row"] for job in jobs if job["row"] is not None]
+    if rows:
+        print_table(rows)
+    best = journal.folder / "optimization_results.yaml"
+    if best.exists():
+        print(best.read_text(encoding="utf-8"), end="")
+    failed = [job for job in jobs if job["failure"] is not None]
+    shared = set.intersection(*(set(job["overrides"]) for job in jobs)) if len(jobs) > 1 else set()
+    if failed:
+        print(f"{len(failed)} of {len(jobs)} jobs failed:", file=sys.stderr)
+    for job in failed:
+        own = " ".join(as_typed(each) for each in job["overrides"] if each not in shared)
+        print(f"  {own}: {job['failure']}", file=sys.stderr)
+    return not failed
