@@ -56,10 +56,8 @@ def _runs(world: Path) -> None:
     _with_config(world, "config_latin", b"name: \xe4\n")
     _with_config(world, "config_of_something_else", b"name: x\nseed: 1\ndata: {}\n")
     config = yaml.safe_load((world / "run" / "config.yaml").read_text())
-    model = config["system"]["denoiser"]["network"]
-    _with_config(
-        world, "other_size", yaml.safe_dump({**config, "system": _replaced(config, "dim", model["dim"] * 2)}).encode()
-    )
+    wider = {**config["model"], "dim": config["model"]["dim"] * 2}
+    _with_config(world, "other_size", yaml.safe_dump({**config, "model": wider}).encode())
     _with_config(
         world, "no_system", yaml.safe_dump({**config, "system": {"_target_": "rdm.vocab.Vocab", "size": 9}}).encode()
     )
@@ -68,12 +66,6 @@ def _runs(world: Path) -> None:
         "foreign_code",
         yaml.safe_dump({**config, "system": {"_target_": "os.system", "command": "true"}}).encode(),
     )
-
-
-def _replaced(config: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
-    system = json.loads(json.dumps(config["system"]))
-    system["denoiser"]["network"][name] = value
-    return system
 
 
 def _texts(world: Path) -> None:

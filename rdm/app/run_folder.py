@@ -50,6 +50,19 @@ def runs_in(place: Path) -> list[Path]:
     return [place] if (place / "config.yaml").exists() else sorted(file.parent for file in place.glob("*/config.yaml"))
 
 
+def to_yaml(config: DictConfig) -> str:
+    """The configuration of a run as YAML.
+
+    Interpolations stay, so that overriding ``data.root`` of a trained run changes what refers to it. Values that only
+    Hydra can resolve are resolved now, and the section of a sweep is left out.
+    """
+    saved = OmegaConf.create(OmegaConf.to_container(config, resolve=False))
+    assert isinstance(saved, DictConfig)
+    saved.pop("sweep", None)
+    saved.run_dir = config.run_dir
+    return OmegaConf.to_yaml(saved, resolve=False)
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """A folder with a trained model, and the checkpoint file if one was named."""
@@ -88,7 +101,7 @@ class RunFolder:
         self._finished_file.unlink(missing_ok=True)
         for leftover in (self.folder / "checkpoints").glob(".*.partial"):
             leftover.unlink()  # of a process that was killed
-        write_atomically(self.folder / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
+        write_atomically(self.folder / "config.yaml", to_yaml(config))
         data.codec.save(self.folder)
         versions = {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
         record = {
@@ -122,7 +135,7 @@ class RunFolder:
 
     @property
     def config(self) -> DictConfig:
-        """The resolved configuration; nothing in it has been checked."""
+        """The configuration with its interpolations; nothing in it has been checked."""
         file = self.folder / "config.yaml"
         try:
             config = OmegaConf.load(file)
@@ -140,7 +153,7 @@ class RunFolder:
 
     def recipe(self) -> str:
         """A hash of everything that makes the model except the seed: runs of one recipe are averaged over."""
-        config = OmegaConf.to_container(self.config)
+        config = OmegaConf.to_container(self.config, resolve=True)
         assert isinstance(config, dict)
         data, trainer = dict(config["data"]["module"]), dict(config["trainer"])
         loading = data["loading"]

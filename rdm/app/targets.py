@@ -38,16 +38,32 @@ def build(node: Any, key: str, kind: type[Kind]) -> Kind:
 
 def find_target(target: str, key: str) -> Any:
     """The class or function a ``_target_`` names; code that may not be named is not even imported."""
-    allowed = target in OTHERS
-    if allowed or target.startswith(f"{PACKAGE}."):
-        try:
-            found = get_object(target)
-        except Exception as error:
-            raise UserError(f"{key}: cannot find {target} ({str(error).splitlines()[0]})") from error
+    if target in OTHERS:
+        return _import(target, key)
+    if target.startswith(f"{PACKAGE}."):
+        found = _import(target, key)
         # Named where it is defined: "rdm.data.cache.shutil.rmtree" is not a class of this package.
-        if allowed or (inspect.isclass(found) and target == f"{found.__module__}.{found.__qualname__}"):
+        if inspect.isclass(found) and target == f"{found.__module__}.{found.__qualname__}":
+            return found
+    if target.startswith("torch.optim."):
+        found = _import(target, key)
+        if inspect.isclass(found) and found.__module__.startswith("torch.optim.") and _optimises(found):
             return found
     raise UserError(f"{key}: {target} is not a class of this package, and a configuration can name no other code")
+
+
+def _import(target: str, key: str) -> Any:
+    try:
+        return get_object(target)
+    except Exception as error:
+        raise UserError(f"{key}: cannot find {target} ({str(error).splitlines()[0]})") from error
+
+
+def _optimises(found: type) -> bool:
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
+
+    return issubclass(found, Optimizer | LRScheduler)
 
 
 def get_class_of(node: Any) -> type | None:

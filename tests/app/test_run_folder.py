@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
-from rdm.app.run_folder import RunFolder
+from rdm.app.run_folder import RunFolder, to_yaml
 from tests.test_config import config
 
 
@@ -12,7 +10,7 @@ def recipe(folder: Path, *overrides: str) -> str:
     composed = config(*overrides)
     composed.run_dir = str(folder)
     folder.mkdir()
-    (folder / "config.yaml").write_text(OmegaConf.to_yaml(composed, resolve=True))
+    (folder / "config.yaml").write_text(to_yaml(composed))
     return RunFolder(folder).recipe()
 
 
