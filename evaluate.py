@@ -5,15 +5,17 @@ from pathlib import Path
 
 import hydra
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from rdm import cli
 from rdm.config import EvaluateOptions, build, check_options, check_types, chosen
 from rdm.errors import require
-from rdm.evaluation.decode import translate
-from rdm.evaluation.likelihood import measure
+from rdm.evaluation.decode import decode_sources
+from rdm.evaluation.hypotheses import write_hypotheses
+from rdm.evaluation.likelihood import likelihood_metrics
 from rdm.evaluation.metrics.base import Scorer
-from rdm.evaluation.results import Row, append, check_writable, find, fingerprint, write_hypotheses
+from rdm.evaluation.results import Row, append, check_writable, find_row, fingerprint
+from rdm.evaluation.settings import evaluation_hash
 from rdm.evaluation.tables import main_value
 from rdm.runs import Loaded, commit, load
 from rdm.sweeps import Outcome, every_run, sweeping
@@ -44,24 +46,26 @@ def main(config: DictConfig) -> Outcome:
         "sources_cut": sum(asked.cut),
         "batch_size": config.batch_size,
     }
-    evaluation = fingerprint({**settings, "metrics": OmegaConf.to_container(wanted), "likelihood": draws})
-    known = find(results, evaluation) if sweeping() and not config.redo else None
+    scorers = [build(scorer, f"metrics.{name!s}", Scorer) for name, scorer in wanted.items() if scorer]
+    evaluation = evaluation_hash(settings, scorers, draws)
+    known = find_row(results, evaluation) if sweeping() and not config.redo else None
     if known:
         print(f"{known['system']} {loaded.decoding}: in {results} already")
         return told(config, loaded, known)
 
-    scorers = [build(scorer, f"metrics.{name!s}", Scorer) for name, scorer in wanted.items() if scorer]
-    outputs = translate(loaded.system, loaded.decoding, data, asked.rows, config.batch_size, config.seed)
+    outputs = decode_sources(loaded.system, loaded.decoding, data.codec, asked.rows, config.batch_size, config.seed)
     hypotheses = results.parent / "hypotheses" / f"{fingerprint(settings)}.jsonl"
     write_hypotheses(hypotheses, asked.sources, asked.references, outputs)
     metrics = [scorer(outputs.texts, asked.references, asked.sources, outputs.candidates) for scorer in scorers]
     if draws is not None:
-        metrics += measure(loaded.system, data, config.split, config.limit, config.batch_size, draws, config.seed)
+        options = (config.split, config.limit, config.batch_size, draws, config.seed)
+        metrics += likelihood_metrics(loaded.system, data, *options)
     row = {
         **settings,
         "evaluation": evaluation,
         "metrics": {metric.name: metric.row() for metric in metrics},
         "sentences_per_second": float(f"{len(asked) / outputs.seconds:.4g}"),
+        **({} if outputs.calls_per_sentence is None else {"calls_per_sentence": outputs.calls_per_sentence}),
         "training": loaded.training,
         "machine": machine(),
         "hypotheses": str(hypotheses),

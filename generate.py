@@ -12,7 +12,7 @@ from rdm.config import GenerateOptions, check_options
 from rdm.data.module import Questions, TextDataModule
 from rdm.errors import UserError, require
 from rdm.page.page import Page
-from rdm.page.trajectory import Example, follow
+from rdm.page.trajectory import Example, trace_decoding
 from rdm.runs import load
 
 
@@ -39,7 +39,7 @@ def main(config: DictConfig) -> Page | None:
     asked = questions(config, data)
     for row, source, *references in zip(asked.rows, asked.sources, *asked.references, strict=True):
         model = f"{said['system']}, step {said['checkpoint_step']}"
-        (way,) = follow(model, loaded.system, loaded.decoding, data, [row], config.seed, template)
+        (way,) = trace_decoding(model, loaded.system, loaded.decoding, data.codec, [row], config.seed, template)
         if references:
             console.print(f"source:    {source}\nreference: {references[0]}")
         if config.trace:

@@ -28,6 +28,7 @@ from rdm.data.tokenizer import Tokenizer
 from rdm.decoding.base import Decoding
 from rdm.errors import UserError, require
 from rdm.evaluation.results import fingerprint
+from rdm.evaluation.settings import decoding_settings
 from rdm.files import locked, write
 from rdm.models.int8 import in_int8
 from rdm.systems.base import System
@@ -249,7 +250,8 @@ class Loaded:
 
     def describe(self) -> dict[str, Any]:
         """What a result row says of the model and how it is decoded."""
-        config = self.run.config
+        config, described = self.run.config, self.decoding.describe()
+        arguments = {name: value for name, value in described.items() if name not in ("strategy", "candidates")}
         return {
             "run": str(self.run.folder),
             "recipe": self.run.recipe(),
@@ -259,7 +261,7 @@ class Loaded:
             "system": config.name,
             "checkpoint_step": self.training["steps"],
             "int8": self.int8,
-            **self.decoding.describe(),
+            **decoding_settings(self.decoding.name, described["steps"], described.get("candidates", 1), arguments),
         }
 
 

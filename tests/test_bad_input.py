@@ -151,7 +151,7 @@ EVALUATE: list[tuple[list[str], str]] = [
     ([RUN, "likelihood=0"], "likelihood must be all or at least 1 draw, got 0"),
     ([RUN, "likelihood=few"], "likelihood: 'few' is not a whole number or one of all or null"),
     ([RUN, "device=nothing"], "device=nothing cannot be used here"),
-    ([RUN, "results={world}/file/rows.jsonl"], "{world}/file is not a folder to write to; name another place"),
+    ([RUN, "results={world}/file/rows.jsonl"], "{world}/file is not a writable folder; name another place"),
     ([RUN, "results={world}/folder"], "{world}/folder cannot be written"),
 ]
 
@@ -189,7 +189,7 @@ MODULES: list[tuple[list[str], str]] = [
     (["rdm.compare", *["{world}/rows_empty.jsonl"] * 2], "every line needs as many references, got none"),
     (["rdm.compare", *["{world}/outputs.jsonl"] * 2, "--samples=0"], "--samples must be at least 1, got 0"),
     (["rdm.compare", *["{world}/outputs.jsonl"] * 2, "--tokenize=foo"], "choose from '13a', 'none'"),
-    (["rdm.bench", "--out={world}/file/x.json"], "{world}/file is not a folder to write to; name another place"),
+    (["rdm.bench", "--out={world}/file/x.json"], "{world}/file is not a writable folder; name another place"),
     (["rdm.bench", "--slow"], "unrecognized arguments: --slow"),
     (["rdm.replay", "nowhere"], "nowhere cannot be read (FileNotFoundError); name a file of <run>/not_finite"),
     (["rdm.replay", "{world}/run/checkpoints/last.ckpt"], "last.ckpt is not a saved step; name a file of"),

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rdm.evaluation.likelihood import measure, ratio
+from rdm.evaluation.likelihood import likelihood_metrics, ratio
 from rdm.systems.base import System
 from tests.builders import RECIPES, batch_of, tiny_system, toy_data
 
@@ -36,13 +36,13 @@ def test_systems(name: str) -> None:
     torch.manual_seed(0)
     data = toy_data()
     system = tiny_system(data.vocab, name).eval()
-    nats, bits = measure(system, data, "test", 6, batch_size=4, draws=3, seed=1)
+    nats, bits = likelihood_metrics(system, data, "test", 6, batch_size=4, draws=3, seed=1)
     assert nats.signature.startswith(f"{KINDS[name]}|draws:3")
     assert nats.value is not None
     assert bits.value == pytest.approx(nats.value / math.log(2))
     assert nats.error is not None
     assert 0 < nats.error < nats.value
-    again, _ = measure(system, data, "test", 6, batch_size=4, draws=3, seed=1)
+    again, _ = likelihood_metrics(system, data, "test", 6, batch_size=4, draws=3, seed=1)
     assert again == nats
 
 
@@ -87,6 +87,6 @@ def test_not_available() -> None:
         def generate(self, source, decoding, generator=None, observer=None):  # type: ignore[no-untyped-def]
             raise AssertionError("not used")
 
-    for metric in measure(Silent(), toy_data(), "test", None, 4, "all", 1):
+    for metric in likelihood_metrics(Silent(), toy_data(), "test", None, 4, "all", 1):
         assert metric.value is None
         assert metric.skipped == "Silent gives no likelihood"

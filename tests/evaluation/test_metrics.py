@@ -163,14 +163,14 @@ def test_bleu_of_many_validations_is_kept_once() -> None:
 def assert_skipped(metric: Metric, reason: str) -> None:
     assert metric.value is None
     assert reason in str(metric.skipped)
-    assert metric.row() == {"value": None, "skipped": metric.skipped}
+    assert metric.row() == {"value": None, "skipped": metric.skipped, "settings": metric.settings}
     assert "skipped: " in str(metric)
 
 
 @pytest.mark.parametrize("scorer", [SelfBleu(), Div4()], ids=lambda scorer: scorer.name)
 @pytest.mark.parametrize("candidates", [[], [["a"], ["b"]], [["a", "b"], ["c"]]], ids=str)
 def test_needs_candidates(scorer: Scorer, candidates: Sequence[Sequence[str]]) -> None:
-    assert_skipped(scorer(["a"], [["a"]], ["a"], candidates), "needs several candidates")
+    assert_skipped(scorer(["a"], [["a"]], ["a"], candidates), "needs several candidates per source")
 
 
 def test_too_short_for_diversity() -> None:
@@ -253,9 +253,9 @@ def test_mauve_compares_texts_behind_their_sources(monkeypatch: pytest.MonkeyPat
 
 def test_model_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder is taken as it is, a folder that is not there is missed, and offline the hub is not asked."""
-    assert pretrained.locate(str(tmp_path)) == str(tmp_path)
+    assert pretrained.resolve_model(str(tmp_path)) == str(tmp_path)
     with pytest.raises(OSError, match="nothing"):
-        pretrained.locate(str(tmp_path / "nothing"))
+        pretrained.resolve_model(str(tmp_path / "nothing"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(pretrained.socket, "create_connection", lambda *_, **__: pytest.fail("asked the hub"))
     pretrained.hub_reachable.cache_clear()

@@ -36,10 +36,10 @@ def test_sums(table: str, total: float) -> None:
 def test_every_number_says_what_it_is_of() -> None:
     seen = Counter()
     for number in published():
-        assert {"data", "system"} <= number.about.keys()
-        assert number.about.get("decoding", "vanilla") in DECODINGS
-        assert "metric" not in number.about
-        seen[number.table, number.metric, *map(str, sorted(number.about.items()))] += 1
+        assert {"data", "system"} <= number.conditions.keys()
+        assert number.conditions.get("decoding", "vanilla") in DECODINGS
+        assert "metric" not in number.conditions
+        seen[number.table, number.metric, *map(str, sorted(number.conditions.items()))] += 1
     assert max(seen.values()) == 1, seen.most_common(1)
 
 
@@ -47,9 +47,9 @@ def test_tables_agree_where_they_overlap() -> None:
     """The same system, data, iterations and metric has the same number in all tables that name it."""
     values: dict[tuple[object, ...], set[float]] = {}
     for number in published():
-        about = number.about
-        if about.keys() <= {"data", "system", "iterations", "decoding", "batch_size"} and about.get("iterations"):
-            key = (number.metric, about["data"], about["system"], about["iterations"])
+        conditions = number.conditions
+        if conditions.keys() <= {"data", "system", "iterations", "decoding", "batch_size"} and conditions.get("iterations"):
+            key = (number.metric, conditions["data"], conditions["system"], conditions["iterations"])
             values.setdefault(key, set()).add(number.value)
     assert all(len(found) == 1 for found in values.values())
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from rdm.evaluation.figures import against_iterations, bars, draw
-from rdm.evaluation.report import print_table, speeds, write_report
-from rdm.evaluation.results import append, read
-from rdm.evaluation.tables import caption, cells, escape, latex, markdown, metrics_of, overview
+from rdm.evaluation.figures import draw_figures, plot_bars, plot_iterations
+from rdm.evaluation.markup import escape, latex, markdown
+from rdm.evaluation.report import print_table, speed_sections, write_report
+from rdm.evaluation.results import append, read_results
+from rdm.evaluation.tables import caption, iterations_table, metrics_of, metrics_table
 
 
 def row(strategy: str, steps: int | None, value: float | None, seed: int = 1, **more: Any) -> dict[str, Any]:
@@ -33,11 +34,11 @@ def row(strategy: str, steps: int | None, value: float | None, seed: int = 1, **
 
 
 def body(*rows: dict[str, Any], metric: str = "sacrebleu") -> list[list[str]]:
-    return cells(rows, metric)[1]
+    return iterations_table(rows, metric)[1]
 
 
 def test_a_column_per_number_of_iterations() -> None:
-    header, lines = cells([row("rdm", 10, 20), row("rdm", 2, 10), row("vanilla", 2, 5)], "sacrebleu")
+    header, lines = iterations_table([row("rdm", 10, 20), row("rdm", 2, 10), row("vanilla", 2, 5)], "sacrebleu")
     assert header == ["system", "decoding", "2 iterations", "10 iterations"]
     assert lines == [["rdm_absorbing", "rdm", "10.00", "20.00"], ["rdm_absorbing", "vanilla", "5.00", ""]]
 
@@ -47,7 +48,7 @@ def test_all_metrics_side_by_side(tmp_path: Path) -> None:
     metrics = {"rouge_l": {"value": 0.5, "signature": "r"}, "dist_1": {"value": None, "skipped": "needs x"}}
     own = row("mbr", 10, None, data="qqp", candidates=10, metrics=metrics)
     other = row("rdm", 2, None, data="qqp", metrics={"rouge_l": {"value": 0.25, "signature": "r"}})
-    header, lines = overview([own, other], ["rouge_l", "dist_1"])
+    header, lines = metrics_table([own, other], ["rouge_l", "dist_1"])
     assert header == ["system", "decoding", "iterations", "rouge_l", "paper, rouge_l", "dist_1", "paper, dist_1"]
     assert lines == [
         ["rdm_absorbing", "mbr", "10", "0.5000", "0.5945", "skipped", "0.9849"],
@@ -68,7 +69,7 @@ def test_the_decoding_page_is_linked_where_there_is_one(tmp_path: Path) -> None:
 
 
 def test_systems_without_iterations_come_last() -> None:
-    header, _ = cells([row("greedy", None, 20, system="ar"), row("rdm", 2, 10)], "sacrebleu")
+    header, _ = iterations_table([row("greedy", None, 20, system="ar"), row("rdm", 2, 10)], "sacrebleu")
     assert header[2:] == ["2 iterations", "token by token"]
 
 
@@ -109,7 +110,7 @@ def test_bars(tmp_path: Path) -> None:
     rows = [row("rdm", 2, 10, seed=1), row("rdm", 2, 14, seed=2), row("rdm", 4, 20), row("vanilla", 4, 15)]
     series = {"rdm": {2: rows[:2], 4: rows[2:3]}, "vanilla": {4: rows[3:]}}
     figure, axes = pyplot.subplots()
-    bars(axes, series, "sacrebleu")
+    plot_bars(axes, series, "sacrebleu")
     assert [bar.get_height() for bar in axes.patches] == [12, 20, 15]
     assert [round(bar.get_x(), 3) for bar in axes.patches] == [-0.4, 0.6, 1.0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["2 iterations", "4 iterations"]
@@ -123,7 +124,7 @@ def test_lines_differ_in_colour() -> None:
     series = {"beam": {None: [row("beam", None, 3)]}, "greedy": {None: [row("greedy", None, 2)]}}
     series["rdm"] = {2: [row("rdm", 2, 1)]}
     figure, axes = pyplot.subplots()
-    against_iterations(axes, series, "sacrebleu")
+    plot_iterations(axes, series, "sacrebleu")
     assert len({line.get_color() for line in axes.lines}) == 3
     pyplot.close(figure)
 
@@ -180,11 +181,11 @@ def test_speed_beside_that_of_the_paper() -> None:
     """The seconds for the whole test set, as the paper gives them for batches of 50."""
     timing = {"sentences": 3003, "sentences_per_second": 100.1, "machine": "m"}
     own = {**paper_row(data="wmt14_en_de"), **timing}
-    first, second = speeds([{**own, "batch_size": 50}])
+    first, second = speed_sections([{**own, "batch_size": 50}])
     assert "| rdm_absorbing | rdm_cond | 100.10 |" in first
     assert "sentences_per_second batch_size:50|m" in first
     assert "| rdm_absorbing | rdm_cond | 30.00 | 31.50 |" in second
-    assert len(list(speeds([{**own, "batch_size": 32}]))) == 1
+    assert len(list(speed_sections([{**own, "batch_size": 32}]))) == 1
 
 
 def test_many_lines_have_their_legend_beside_them(tmp_path: Path) -> None:
@@ -193,7 +194,7 @@ def test_many_lines_have_their_legend_beside_them(tmp_path: Path) -> None:
 
     def width(count: int) -> int:
         rows = [row("rdm", 2, 10, schedule=f"number {n}") for n in range(count)]
-        (file, *_) = draw(rows, "sacrebleu", tmp_path)
+        (file, *_) = draw_figures(rows, "sacrebleu", tmp_path)
         return pyplot.imread(file).shape[1]
 
     assert width(7) > width(6) + 100
@@ -201,7 +202,7 @@ def test_many_lines_have_their_legend_beside_them(tmp_path: Path) -> None:
 
 def test_twenty_lines_have_twenty_colours(tmp_path: Path) -> None:
     rows = [row("rdm", steps, 10 + n, schedule=f"number {n}") for n in range(20) for steps in (2, 4)]
-    (_, svg, *_) = draw(rows, "sacrebleu", tmp_path)
+    (_, svg, *_) = draw_figures(rows, "sacrebleu", tmp_path)
     assert len(set(re.findall(r"stroke: (#\w{6}); stroke-width: 1.5", svg.read_text()))) == 20
 
 
@@ -220,7 +221,7 @@ def paper_row(**more: Any) -> dict[str, Any]:
 
 
 def test_published_numbers_have_their_own_column() -> None:
-    header, lines = cells([paper_row(), paper_row(steps=3)], "tokenized_bleu")
+    header, lines = iterations_table([paper_row(), paper_row(steps=3)], "tokenized_bleu")
     assert header == ["system", "decoding", "3 iterations", "10 iterations", "paper, 10 iterations"]
     assert lines == [["rdm_absorbing", "rdm_cond", "33.00", "33.00", "33.91"]]
     assert "not measured here but printed in the paper (tb:mt)" in caption([paper_row()], "tokenized_bleu")
@@ -239,12 +240,12 @@ def test_published_numbers_have_their_own_column() -> None:
     ids=str,
 )
 def test_published_numbers_must_match(other: dict[str, Any]) -> None:
-    header, _ = cells([paper_row(**other)], "tokenized_bleu")
+    header, _ = iterations_table([paper_row(**other)], "tokenized_bleu")
     assert not any("paper" in name for name in header)
 
 
 def test_latex() -> None:
-    text = latex(*cells([row("rdm", 2, 10, seed=1), row("rdm", 2, 14, seed=2)], "sacrebleu"), notes="50%")
+    text = latex(*iterations_table([row("rdm", 2, 10, seed=1), row("rdm", 2, 14, seed=2)], "sacrebleu"), notes="50%")
     assert r"\caption{50\%}" in text
     assert r"rdm\_absorbing & rdm & 12.00 $\pm$ 2.83 \\" in text
     assert r"\begin{tabular}{llr}" in text
@@ -259,7 +260,7 @@ def test_report_is_the_same_to_the_byte(tmp_path: Path) -> None:
     rows = [row("rdm", 2, 10), row("rdm", 4, 12, sentences_per_second=3.0), row("greedy", None, 15, system="ar")]
     for entry in rows:
         append(tmp_path / "run" / "results.jsonl", entry)
-    first, second = (write_report(read([tmp_path]), tmp_path / name) for name in ("one", "two"))
+    first, second = (write_report(read_results([tmp_path]), tmp_path / name) for name in ("one", "two"))
     figures = [f"{name}.{kind}" for name in ("iterations", "speed", "ablation") for kind in ("png", "svg")]
     assert [file.name for file in first] == ["report.md", "report.tex", *figures]
     assert digests(first) == digests(second)

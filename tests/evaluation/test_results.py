@@ -1,5 +1,6 @@
 """The results store: rows, saved hypotheses, and the comparison of two of them."""
 
+import math
 import resource
 import signal
 from concurrent.futures import ProcessPoolExecutor
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 
 from rdm.compare import paired_bootstrap
 from rdm.errors import UserError
-from rdm.evaluation.decode import Outputs
-from rdm.evaluation.results import Row, append, find, fingerprint, read, read_hypotheses, write_hypotheses
+from rdm.evaluation.hypotheses import Outputs, read_hypotheses, write_hypotheses
+from rdm.evaluation.results import Row, append, find_row, fingerprint, read_results
 
 ODD = "x\n\r\u2028\0\x85👩\u200d👧\u202e\ufeff" * 500
 
@@ -28,7 +29,7 @@ def test_parallel_writers_leave_whole_rows(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
     with ProcessPoolExecutor(4) as pool:
         list(pool.map(write_many, [(str(file), writer) for writer in range(4)]))
-    rows = read([file])
+    rows = read_results([file])
     assert sorted((r["writer"], r["number"]) for r in rows) == [(w, n) for w in range(4) for n in range(50)]
     assert all(row["text"] == ODD for row in rows)
 
@@ -47,7 +48,7 @@ def test_a_row_that_could_not_be_written_spoils_no_other(tmp_path: Path) -> None
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, ignored)
     append(file, {"a": 2})
-    assert read([file]) == [{"a": 1}, {"a": 2}]
+    assert read_results([file]) == [{"a": 1}, {"a": 2}]
 
 
 values = st.recursive(
@@ -67,7 +68,7 @@ def test_rows_come_back_as_they_were(rows: list[Row]) -> None:
         file.touch()
         for row in rows:
             append(file, row)
-        assert read([file]) == read([folder]) == rows
+        assert read_results([file]) == read_results([folder]) == rows
     assert [fingerprint(row) for row in rows] == [fingerprint(dict(reversed(row.items()))) for row in rows]
 
 
@@ -82,11 +83,11 @@ def test_any_text_can_be_a_hypothesis(texts: list[tuple[str, str, str]]) -> None
 
 def test_missing_and_broken_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no"):
-        read([tmp_path / "nothing"])
+        read_results([tmp_path / "nothing"])
     broken = tmp_path / "results.jsonl"
     broken.write_text('{"a": 1}\n{"a":')
     with pytest.raises(UserError, match="line 2"):
-        read([broken])
+        read_results([broken])
     with pytest.raises(UserError, match="there is no"):
         read_hypotheses(tmp_path / "nothing")
     broken.write_text('{"a": 1}\n')
@@ -97,11 +98,11 @@ def test_missing_and_broken_files(tmp_path: Path) -> None:
 def test_find(tmp_path: Path) -> None:
     """The last row of an evaluation; rows of others, and of earlier versions, do not count."""
     file = tmp_path / "results.jsonl"
-    assert find(file, "a") is None
+    assert find_row(file, "a") is None
     for row in ({"n": 0}, {"n": 1, "evaluation": "a"}, {"n": 2, "evaluation": "b"}, {"n": 3, "evaluation": "a"}):
         append(file, row)
-    assert find(file, "a") == {"n": 3, "evaluation": "a"}
-    assert find(file, "c") is None
+    assert find_row(file, "a") == {"n": 3, "evaluation": "a"}
+    assert find_row(file, "c") is None
 
 
 def test_fingerprint() -> None:
@@ -113,17 +114,34 @@ def test_fingerprint() -> None:
 def test_hypotheses_come_back(tmp_path: Path) -> None:
     """Line separators inside a text are no line ends."""
     file = tmp_path / "hypotheses" / "x.jsonl"
-    outputs = Outputs(["é\u2028x", "b"], [["é\u2028x", "q"], ["b", "r"]], 1.0)
+    texts, candidates = ["é\u2028x", "b"], [["é\u2028x", "q"], ["b", "r"]]
+    outputs = Outputs(texts, [-0.25, -1 / 3], candidates, [[-0.25, -0.5], [-1 / 3, -math.inf]], 1.0)
     write_hypotheses(file, ["s", "t"], [["1", "2"], ["3", "4"]], outputs)
     assert read_hypotheses(file) == [
-        {"source": "s", "references": ["1", "3"], "hypothesis": "é\u2028x", "candidates": ["é\u2028x", "q"]},
-        {"source": "t", "references": ["2", "4"], "hypothesis": "b", "candidates": ["b", "r"]},
+        {
+            "source": "s",
+            "references": ["1", "3"],
+            "hypothesis": "é\u2028x",
+            "score": -0.25,
+            "candidates": ["é\u2028x", "q"],
+            "scores": [-0.25, -0.5],
+        },
+        {
+            "source": "t",
+            "references": ["2", "4"],
+            "hypothesis": "b",
+            "score": -0.333333,
+            "candidates": ["b", "r"],
+            "scores": [-0.333333, None],
+        },
     ]
     assert [path.name for path in file.parent.iterdir()] == ["x.jsonl"]
 
 
 def save(file: Path, sources: list[str], references: list[str], hypotheses: list[str]) -> Path:
-    write_hypotheses(file, sources, [references], Outputs(hypotheses, [[text] for text in hypotheses], 1.0))
+    scores = [0.0] * len(hypotheses)
+    outputs = Outputs(hypotheses, scores, [[text] for text in hypotheses], [[score] for score in scores], 1.0)
+    write_hypotheses(file, sources, [references], outputs)
     return file
 
 

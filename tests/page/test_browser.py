@@ -14,7 +14,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from rdm.decoding.trace import TokenState
 from rdm.page.page import render
-from rdm.page.trajectory import Example, follow
+from rdm.page.trajectory import Example, trace_decoding
 from tests.builders import sampler, tiny_system, toy_data
 from tests.page.helpers import EVIL, EXAMPLES, LONG, SHORT
 
@@ -94,7 +94,7 @@ def test_a_decoding_of_a_model(page: webdriver.Chrome, tmp_path: Path) -> None:
     data = toy_data(train=16)
     torch.manual_seed(0)
     system, asked = tiny_system(data.vocab, "rdm_multinomial").eval(), data.questions("test").first(2)
-    ways = follow("untrained", system, sampler("rdm_multinomial", steps=6), data, asked.rows, seed=1)
+    ways = trace_decoding("untrained", system, sampler("rdm_multinomial", steps=6), data.codec, asked.rows, seed=1)
     file = tmp_path / "model.html"
     file.write_text(render([Example("x", [], [way]) for way in ways]), encoding="utf-8")
     page.get(file.as_uri())

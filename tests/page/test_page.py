@@ -4,7 +4,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-from rdm.page.page import Page, render, side_by_side, widths
+from rdm.page.page import Page, merge_examples, render, token_widths
 from rdm.page.trajectory import Example
 from tests.page.helpers import EVIL, EVIL_ATTRIBUTE, EXAMPLES, LONG, NEW, NOISE, SHORT, trajectory
 
@@ -59,12 +59,12 @@ def test_every_token_of_every_iteration() -> None:
 
 def test_room_for_the_longest_token() -> None:
     """A mask takes the room of two letters."""
-    assert widths(trajectory("x", [[NOISE, NOISE], [NEW, NOISE]], "longest")) == {0: 7, 1: 2}
+    assert token_widths(trajectory("x", [[NOISE, NOISE], [NEW, NOISE]], "longest")) == {0: 7, 1: 2}
 
 
 def test_side_by_side() -> None:
     first, second, third = (trajectory(name, SHORT) for name in ("first", "second", "third"))
-    merged = side_by_side([Example("a", ["r"], [first]), Example("b", [], [second]), Example("a", ["r"], [third])])
+    merged = merge_examples([Example("a", ["r"], [first]), Example("b", [], [second]), Example("a", ["r"], [third])])
     assert merged == [Example("a", ["r"], [first, third]), Example("b", [], [second])]
 
 

@@ -10,7 +10,8 @@ from rdm.decoding.base import Decoding
 from rdm.decoding.beam import BeamSearch
 from rdm.decoding.gaussian import GaussianSampler
 from rdm.decoding.trace import Frame, TokenState
-from rdm.page.trajectory import follow, thinned
+from rdm.describe import flatten
+from rdm.page.trajectory import thin_frames, trace_decoding
 from rdm.systems.base import System
 from rdm.vocab import Vocab
 from tests.builders import RECIPES, sampler, tiny_autoregressive, tiny_diffuseq, tiny_system, toy_data
@@ -37,10 +38,10 @@ def test_every_system_can_be_followed(name: str, data: PairsDataModule) -> None:
     rows = data.questions("test").rows[:2]
     generator = torch.Generator().manual_seed(5)
     plain = system.generate(data.sources(rows), decoding, generator)
-    ways = follow("untrained", system, decoding, data, rows, seed=5)
+    ways = trace_decoding("untrained", system, decoding, data.codec, rows, seed=5)
     assert [way.output for way in ways] == data.tokenizer.decode(plain.tokens.tolist())
     for index, way in enumerate(ways):
-        assert (way.model, way.strategy, way.settings) == ("untrained", str(decoding), decoding.describe())
+        assert (way.model, way.strategy, way.settings) == ("untrained", str(decoding), flatten(decoding.describe()))
         assert [step.iteration for step in way.steps] == list(range(len(way.steps)))
         assert {token.state for token in way.steps[0].tokens} <= {TokenState.NOISE}
         assert not any(token.noisy for token in way.steps[-1].tokens)
@@ -58,7 +59,7 @@ def test_candidates(data: PairsDataModule) -> None:
     system, decoding = tiny_system(data.vocab, "cmlm").eval(), sampler("cmlm", candidates=4)
     rows = data.questions("test").rows[:2]
     source = data.sources(rows)
-    for index, way in enumerate(follow("", system, decoding, data, rows, seed=1)):
+    for index, way in enumerate(trace_decoding("", system, decoding, data.codec, rows, seed=1)):
         lengths = decoding.candidate_lengths(system.denoiser.length_logits(system.denoiser.encode(source)))
         assert sorted(each.length for each in way.candidates) == sorted(lengths[index].tolist())
         scores = [each.score for each in way.candidates]
@@ -70,14 +71,14 @@ def test_candidates(data: PairsDataModule) -> None:
 
 def test_a_search_has_no_candidates(data: PairsDataModule) -> None:
     system = tiny_autoregressive(data.vocab).eval()
-    (way,) = follow("", system, BeamSearch("greedy", 1), data, data.questions("test").rows[:1], seed=1)
+    (way,) = trace_decoding("", system, BeamSearch("greedy", 1), data.codec, data.questions("test").rows[:1], seed=1)
     assert way.candidates == []
 
 
 def test_long_ways_are_thinned() -> None:
     empty = torch.zeros(1, 1)
     frames = [Frame(iteration, empty, empty, empty) for iteration in range(2001)]
-    assert [frame.iteration for frame in thinned(frames)] == list(range(0, 2001, 20))
-    assert thinned(frames[:11]) == frames[:11]
-    assert [frame.iteration for frame in thinned(frames[:8], most=3)] == [0, 2, 5, 7]
-    assert thinned(frames[:1]) == frames[:1]
+    assert [frame.iteration for frame in thin_frames(frames)] == list(range(0, 2001, 20))
+    assert thin_frames(frames[:11]) == frames[:11]
+    assert [frame.iteration for frame in thin_frames(frames[:8], intervals=3)] == [0, 2, 5, 7]
+    assert thin_frames(frames[:1]) == frames[:1]

@@ -1,0 +1,1 @@
+"""What the scripts share; the only layer that knows Hydra."""
