@@ -24,7 +24,9 @@ def page() -> list[str]:
 
 
 def test_every_table_is_one_of_the_report(page: list[str], tmp_path: Path) -> None:
-    reports = [write_report(read_results([str(file)]), tmp_path / file.stem)[0].read_text(encoding="utf-8") for file in ROWS]
+    reports = [
+        write_report(read_results([str(file)]), tmp_path / file.stem)[0].read_text(encoding="utf-8") for file in ROWS
+    ]
     made = {table for report in reports for table in tables(report)}
     measured = [table for table in page if table.startswith("| system |")]
     assert len(measured) >= len(ROWS) - 1  # the trials have a table of their own

@@ -48,7 +48,9 @@ def test_tables_agree_where_they_overlap() -> None:
     values: dict[tuple[object, ...], set[float]] = {}
     for number in published():
         conditions = number.conditions
-        if conditions.keys() <= {"data", "system", "iterations", "decoding", "batch_size"} and conditions.get("iterations"):
+        if conditions.keys() <= {"data", "system", "iterations", "decoding", "batch_size"} and conditions.get(
+            "iterations"
+        ):
             key = (number.metric, conditions["data"], conditions["system"], conditions["iterations"])
             values.setdefault(key, set()).add(number.value)
     assert all(len(found) == 1 for found in values.values())
