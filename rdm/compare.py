@@ -30,7 +30,10 @@ def paired_bootstrap(first: Path, second: Path, samples: int = 1000, tokenize: s
     require(samples >= 1, f"--samples must be at least 1, got {samples}")
     lines = [read_hypotheses(file) for file in (first, second)]
     inputs = [[(line["source"], line["references"]) for line in side] for side in lines]
-    require(inputs[0] == inputs[1], f"{first} and {second} are not of the same sources and references")
+    require(
+        inputs[0] == inputs[1],
+        f"{first} and {second} have different sources or references; name two outputs for one test set",
+    )
     references = [list(stream) for stream in zip(*(line["references"] for line in lines[0]), strict=True)]
     systems: list[tuple[str, Sequence[str]]] = [
         (str(file), [line["hypothesis"] for line in side]) for file, side in zip((first, second), lines, strict=True)

@@ -64,11 +64,11 @@ def _rounded(score: float) -> float | None:
 
 def read_hypotheses(file: Path) -> list[Row]:
     """Read a file of :func:`write_hypotheses`; ``score`` and ``scores`` are absent from files of older versions."""
-    require(file.is_file(), f"there is no {file}")
+    require(file.is_file(), f"{file} does not exist; name a file of <run>/hypotheses")
     lines = read_lines(file, "a line with source, references and hypothesis")
-    require(all(map(_is_hypothesis, lines)), f"{file} does not hold hypotheses; name a file of <run>/hypotheses")
+    require(all(map(_is_hypothesis, lines)), f"{file} has no hypotheses; name a file of <run>/hypotheses")
     counts = {len(line["references"]) for line in lines}
-    require(len(counts) == 1, f"{file}: every line needs as many references, got {sorted(counts) or 'none'}")
+    require(len(counts) == 1, f"{file}: all lines need the same number of references, got {sorted(counts) or 'none'}")
     return lines
 
 

@@ -38,7 +38,7 @@ def likelihood_metrics(
         batch.source, batch.target = batch.source.to(device), batch.target.to(device)
         likelihood = system.likelihood(batch, None if draws == "all" else draws, generator)
         if likelihood is None:
-            reason = f"{type(system).__name__} gives no likelihood"
+            reason = f"{type(system).__name__} has no likelihood"
             names = ("nats_per_token", "bits_per_token")
             return [Metric(name, None, skipped=reason, settings=settings) for name in names]
         nats.append(likelihood.nats.cpu())

@@ -42,7 +42,7 @@ def read_results(places: Iterable[str | Path]) -> list[Row]:
     """
     rows: list[Row] = []
     for place in map(Path, places):
-        require(place.exists(), f"there is no {place}")
+        require(place.exists(), f"{place} does not exist; name run folders, sweep folders or results files")
         files = sorted(place.rglob("results.jsonl")) if place.is_dir() else [place]
         for file in files:
             rows += read_lines(file, "a result row")

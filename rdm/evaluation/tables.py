@@ -23,10 +23,10 @@ def check_rows(rows: Iterable[Row]) -> None:
     """Raise a :class:`~rdm.errors.UserError` for rows that were not written by evaluate.py."""
     for number, row in enumerate(rows, 1):
         missing = [name for name in REQUIRED if name not in row]
-        require(not missing, f"result row {number} is not one of evaluate.py: it has no {', '.join(missing)}")
+        require(not missing, f"result row {number} was not written by evaluate.py: it has no {', '.join(missing)}")
         metrics = row["metrics"]
         valid = isinstance(metrics, dict) and all(isinstance(metric, dict) for metric in metrics.values())
-        require(valid, f"result row {number}: metrics must be names with a value and a signature each")
+        require(valid, f"result row {number}: metrics must map names to entries with value and signature")
 
 
 def metrics_of(rows: Sequence[Row], first: str | None = None) -> list[str]:

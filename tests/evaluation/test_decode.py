@@ -21,7 +21,7 @@ def data() -> PairsDataModule:
 
 
 def test_outputs_are_in_the_order_of_the_sources(data: PairsDataModule) -> None:
-    """Each source has the texts and scores it has if decoded in a batch of its own length order."""
+    """Batches are sorted by length; each source gets the texts, scores and candidates of its position in the batch."""
     torch.manual_seed(0)
     system, decoding = tiny_system(data.vocab, "cmlm").eval(), sampler("cmlm", candidates=3)
     rows = data.questions("test").rows[:5]

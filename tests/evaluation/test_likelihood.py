@@ -89,4 +89,4 @@ def test_system_without_likelihood_is_skipped() -> None:
 
     for metric in likelihood_metrics(NoLikelihood(), toy_data(), "test", None, 4, "all", 1):
         assert metric.value is None
-        assert metric.skipped == "NoLikelihood gives no likelihood"
+        assert metric.skipped == "NoLikelihood has no likelihood"

@@ -1,36 +1,16 @@
-"""Tables and figures from result rows."""
+"""Tables and reports from result rows."""
 
 import hashlib
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rdm.evaluation.figures import draw_figures, plot_bars, plot_iterations
 from rdm.evaluation.markup import escape, latex, markdown
 from rdm.evaluation.report import print_table, speed_sections, write_report
 from rdm.evaluation.results import append, read_results
 from rdm.evaluation.tables import caption, iterations_table, metrics_of, metrics_table
-
-
-def make_row(strategy: str, steps: int | None, value: float | None, seed: int = 1, **more: Any) -> dict[str, Any]:
-    bleu = {"value": value, "signature": "nrefs:1"} if value is not None else {"value": None, "skipped": "needs x"}
-    return {
-        "run": "outputs/a",
-        "recipe": "1234",
-        "train_seed": 1,
-        "data": "toy",
-        "system": "rdm_absorbing",
-        "metrics": {"sacrebleu": bleu},
-        "strategy": strategy,
-        "steps": steps,
-        "seed": seed,
-        "split": "test",
-        "sentences": 10,
-        "sentences_per_second": 5.0,
-        **more,
-    }
+from tests.evaluation.helpers import make_row
 
 
 def table_body(*rows: dict[str, Any], metric: str = "sacrebleu") -> list[list[str]]:
@@ -105,37 +85,6 @@ def test_runs_are_labelled_by_their_config_choices() -> None:
     assert len(table_body(first, other, third)) == 3
 
 
-def test_bars_are_means_over_seeds(tmp_path: Path) -> None:
-    """One bar per label and number of iterations."""
-    from matplotlib import pyplot
-
-    rows = [
-        make_row("rdm", 2, 10, seed=1),
-        make_row("rdm", 2, 14, seed=2),
-        make_row("rdm", 4, 20),
-        make_row("vanilla", 4, 15),
-    ]
-    series = {"rdm": {2: rows[:2], 4: rows[2:3]}, "vanilla": {4: rows[3:]}}
-    figure, axes = pyplot.subplots()
-    plot_bars(axes, series, "sacrebleu")
-    assert [bar.get_height() for bar in axes.patches] == [12, 20, 15]
-    assert [round(bar.get_x(), 3) for bar in axes.patches] == [-0.4, 0.6, 1.0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["2 iterations", "4 iterations"]
-    pyplot.close(figure)
-
-
-def test_lines_have_different_colours() -> None:
-    """Horizontal lines of decodings without iterations included."""
-    from matplotlib import pyplot
-
-    series = {"beam": {None: [make_row("beam", None, 3)]}, "greedy": {None: [make_row("greedy", None, 2)]}}
-    series["rdm"] = {2: [make_row("rdm", 2, 1)]}
-    figure, axes = pyplot.subplots()
-    plot_iterations(axes, series, "sacrebleu")
-    assert len({line.get_color() for line in axes.lines}) == 3
-    pyplot.close(figure)
-
-
 def test_rows_with_different_settings_are_not_averaged() -> None:
     """The label names the setting that differs."""
     assert table_body(make_row("rdm", 2, 10, schedule="Linear"), make_row("rdm", 2, 20, schedule="Cosine")) == [
@@ -197,24 +146,6 @@ def test_speed_is_compared_with_the_paper() -> None:
     assert "sentences_per_second batch_size:50|m" in first
     assert "| rdm_absorbing | rdm_cond | 30.00 | 31.50 |" in second
     assert len(list(speed_sections([{**own, "batch_size": 32}]))) == 1
-
-
-def test_long_legends_are_placed_beside_the_axes(tmp_path: Path) -> None:
-    """The figure becomes wider."""
-    from matplotlib import pyplot
-
-    def width(count: int) -> int:
-        rows = [make_row("rdm", 2, 10, schedule=f"number {n}") for n in range(count)]
-        (file, *_) = draw_figures(rows, "sacrebleu", tmp_path)
-        return pyplot.imread(file).shape[1]
-
-    assert width(7) > width(6) + 100
-
-
-def test_twenty_lines_have_twenty_colours(tmp_path: Path) -> None:
-    rows = [make_row("rdm", steps, 10 + n, schedule=f"number {n}") for n in range(20) for steps in (2, 4)]
-    (_, svg, *_) = draw_figures(rows, "sacrebleu", tmp_path)
-    assert len(set(re.findall(r"stroke: (#\w{6}); stroke-width: 1.5", svg.read_text()))) == 20
 
 
 def test_first_metric_with_a_value_comes_first() -> None:

@@ -82,16 +82,16 @@ def test_hypotheses_may_be_any_text(texts: list[tuple[str, str, str]]) -> None:
 
 
 def test_missing_and_damaged_files_are_user_errors(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no"):
+    with pytest.raises(UserError, match="does not exist"):
         read_results([tmp_path / "nothing"])
     damaged = tmp_path / "results.jsonl"
     damaged.write_text('{"a": 1}\n{"a":')
     with pytest.raises(UserError, match="line 2"):
         read_results([damaged])
-    with pytest.raises(UserError, match="there is no"):
+    with pytest.raises(UserError, match="does not exist"):
         read_hypotheses(tmp_path / "nothing")
     damaged.write_text('{"a": 1}\n')
-    with pytest.raises(UserError, match="does not hold hypotheses"):
+    with pytest.raises(UserError, match="has no hypotheses"):
         read_hypotheses(damaged)
 
 
@@ -169,5 +169,5 @@ def test_paired_bootstrap_finds_clear_differences_only(tmp_path: Path) -> None:
 def test_comparison_of_different_sources_is_a_user_error(tmp_path: Path) -> None:
     one = write_lines(tmp_path / "a", ["s"], ["r"], ["h"])
     two = write_lines(tmp_path / "b", ["t"], ["r"], ["h"])
-    with pytest.raises(UserError, match="not of the same sources"):
+    with pytest.raises(UserError, match="have different sources or references"):
         paired_bootstrap(one, two)
