@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from rdm.data.pairs import PairsDataModule
-from rdm.decoding.beam import BeamSearch
 from rdm.errors import UserError
 from rdm.evaluation.decode import decode_sources
 from rdm.systems.base import Hypotheses
-from tests.builders import sampler, tiny_autoregressive, tiny_system, toy_data
+from tests.builders import sampler, tiny_system, toy_data
 
 
 @pytest.fixture(scope="module")
@@ -38,23 +37,13 @@ def test_outputs_are_in_the_order_of_the_sources(data: PairsDataModule) -> None:
     assert outputs.seconds > 0
 
 
-def test_without_a_choice_the_output_is_the_only_candidate(data: PairsDataModule) -> None:
-    torch.manual_seed(0)
-    system = tiny_autoregressive(data.vocab).eval()
-    rows = data.questions("test").rows[:3]
-    outputs = decode_sources(system, BeamSearch("beam", 2), data.codec, rows, batch_size=2, seed=1, progress=False)
-    assert outputs.candidates == [[text] for text in outputs.texts]
-    assert outputs.candidate_scores == [[score] for score in outputs.scores]
-    assert all(score < 0 for score in outputs.scores)
-
-
 @dataclass(frozen=True)
 class Counted(Hypotheses):
     calls: Tensor | None = None
 
 
 class CountingSystem(nn.Module):
-    """Needs as many network calls for a source as it has tokens."""
+    """Returns the source; its score is minus its length, and it takes as many network calls as it has symbols."""
 
     def __init__(self, pad: int, counts: bool) -> None:
         super().__init__()
@@ -63,8 +52,8 @@ class CountingSystem(nn.Module):
 
     def generate(self, source: Tensor, *_: Any) -> Counted:
         lengths = (source != self.pad).sum(1)
-        rows = torch.arange(len(source))
-        return Counted(source, torch.zeros(len(source)), rows, calls=lengths if self.counts else None)
+        scores = 2.0 - lengths  # <bos> and <eos> do not count
+        return Counted(source, scores, torch.arange(len(source)), calls=lengths if self.counts else None)
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 4])
@@ -75,6 +64,16 @@ def test_calls_are_averaged_over_sentences(data: PairsDataModule, batch_size: in
         system: Any = CountingSystem(data.vocab.pad, counts)
         outputs = decode_sources(system, "toy", data.codec, rows, batch_size, seed=1, progress=False)
         assert outputs.calls_per_sentence == expected
+
+
+def test_output_is_the_only_candidate_of_a_system_without_candidates(data: PairsDataModule) -> None:
+    system: Any = CountingSystem(data.vocab.pad, counts=False)
+    rows = data.questions("test").rows[:3]
+    outputs = decode_sources(system, "toy", data.codec, rows, batch_size=2, seed=1, progress=False)
+    assert outputs.texts == data.tokenizer.decode(rows)
+    assert outputs.scores == [-len(row) for row in rows]
+    assert outputs.candidates == [[text] for text in outputs.texts]
+    assert outputs.candidate_scores == [[score] for score in outputs.scores]
 
 
 def test_batch_size_must_be_positive(data: PairsDataModule) -> None:
