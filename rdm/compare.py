@@ -1,6 +1,6 @@
-"""``python -m rdm.compare FIRST SECOND``: is one output better than another, by paired bootstrap over sentences?
+"""``python -m rdm.compare FIRST SECOND``: significance test of two outputs by paired bootstrap over sentences.
 
-FIRST and SECOND are files of ``<run>/hypotheses`` (a result row names its file) over the same sources.
+FIRST and SECOND are files of ``<run>/hypotheses`` for the same sources; result rows name the file of an evaluation.
 """
 
 from collections.abc import Sequence
@@ -14,15 +14,26 @@ from sacrebleu.significance import PairedTest
 
 from rdm import cli
 from rdm.errors import require
-from rdm.evaluation.results import read_hypotheses
+from rdm.evaluation.hypotheses import read_hypotheses
 
 
 def paired_bootstrap(first: Path, second: Path, samples: int = 1000, tokenize: str = "13a") -> dict[str, list[Any]]:
-    """sacreBLEU's paired test: for BLEU and chrF the result of each file; the second one's has the p-value."""
+    """Run sacreBLEU's paired bootstrap test for BLEU and chrF.
+
+    Args:
+        samples: bootstrap samples.
+        tokenize: tokenizer of BLEU; "none" for text that is already tokenised.
+
+    Returns:
+        For each metric (with its signature) the result of both files; the second one has the p-value.
+    """
     require(samples >= 1, f"--samples must be at least 1, got {samples}")
     lines = [read_hypotheses(file) for file in (first, second)]
-    given = [[(line["source"], line["references"]) for line in side] for side in lines]
-    require(given[0] == given[1], f"{first} and {second} are not of the same sources and references")
+    inputs = [[(line["source"], line["references"]) for line in side] for side in lines]
+    require(
+        inputs[0] == inputs[1],
+        f"{first} and {second} have different sources or references; name two outputs for one test set",
+    )
     references = [list(stream) for stream in zip(*(line["references"] for line in lines[0]), strict=True)]
     systems: list[tuple[str, Sequence[str]]] = [
         (str(file), [line["hypothesis"] for line in side]) for file, side in zip((first, second), lines, strict=True)
@@ -33,16 +44,17 @@ def paired_bootstrap(first: Path, second: Path, samples: int = 1000, tokenize: s
 
 
 def main() -> None:
+    """Print the scores of both files and the p-value of their difference."""
     parser = cli.Parser(prog="python -m rdm.compare", description=__doc__.splitlines()[0])
     parser.add_argument("first", type=Path)
     parser.add_argument("second", type=Path)
     parser.add_argument("--samples", type=int, default=1000, help="bootstrap samples")
     parser.add_argument(
-        "--tokenize", choices=("13a", "none"), default="13a", help="none: the text is tokenised already"
+        "--tokenize", choices=("13a", "none"), default="13a", help="none: the text is already tokenised"
     )
     arguments = parser.parse_args()
     results = paired_bootstrap(arguments.first, arguments.second, arguments.samples, arguments.tokenize)
-    table = Table(caption="p: probability of a difference this large if the two were equally good")
+    table = Table(caption="p: probability of a difference at least this large if both systems were equally good")
     for column in ("metric", "first", "second", "p"):
         table.add_column(column, justify="left" if column == "metric" else "right")
     for name, (one, two) in results.items():

@@ -54,6 +54,23 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else _name(value)
 
 
+def flatten(description: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """``description`` with dotted keys; the key of a component holds its class, the keys below it its arguments.
+
+    >>> flatten({"decoding": {"class": "Sampler", "transition": {"class": "Router", "threshold": 0.5}}})
+    {'decoding': 'Sampler', 'decoding.transition': 'Router', 'decoding.transition.threshold': 0.5}
+    """
+    flat: dict[str, Any] = {}
+    for name, value in description.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{prefix}{name}": value["class"]} if "class" in value else {}
+            arguments = {key: each for key, each in value.items() if key != "class"}
+            flat |= flatten(arguments, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
 def _recording(init: Callable[..., None]) -> Callable[..., None]:
     """``init``, which first records its arguments, unless the constructor of a subclass has done so."""
     signature = inspect.signature(init)

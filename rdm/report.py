@@ -1,21 +1,22 @@
-"""``python -m rdm.report PATH...``: tables and figures from the results below run or sweep folders."""
+"""``python -m rdm.report PATH...``: tables and figures from the results of runs and sweeps."""
 
 from pathlib import Path
 
 from rdm import cli
 from rdm.errors import require
 from rdm.evaluation.report import print_table, write_report
-from rdm.evaluation.results import check_writable, read
+from rdm.evaluation.results import check_writable, read_results
 from rdm.evaluation.tables import check_rows, metrics_of
 
 
 def main() -> None:
+    """Print the table of one metric and write the report."""
     parser = cli.Parser(prog="python -m rdm.report", description=__doc__)
     parser.add_argument("paths", nargs="+", help="run folders, sweep folders or results files")
     parser.add_argument("--out", type=Path, help="folder of the report (default: the first path, if it is a folder)")
-    parser.add_argument("--metric", help="the metric to print and draw (default: the first of the results)")
+    parser.add_argument("--metric", help="metric to print and draw (default: the first one of the results)")
     arguments = parser.parse_args()
-    rows = read(arguments.paths)
+    rows = read_results(arguments.paths)
     require(len(rows) > 0, f"no results below {', '.join(arguments.paths)}; run evaluate.py first")
     check_rows(rows)
     known = metrics_of(rows)

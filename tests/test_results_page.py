@@ -1,4 +1,4 @@
-"""RESULTS.md says what the rows beside it say."""
+"""RESULTS.md agrees with the result rows in results/."""
 
 import json
 import re
@@ -7,54 +7,54 @@ from pathlib import Path
 import pytest
 
 from rdm.evaluation.report import write_report
-from rdm.evaluation.results import read
+from rdm.evaluation.results import read_results
 
-HERE = Path(__file__).parent.parent
-ROWS = sorted((HERE / "results").glob("*.jsonl"))
+ROOT = Path(__file__).parent.parent
+ROWS = sorted((ROOT / "results").glob("*.jsonl"))
 
 
 def tables(page: str) -> list[str]:
-    """The Markdown tables of a page."""
+    """The Markdown tables of a text."""
     return re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
 def page() -> list[str]:
-    return tables((HERE / "RESULTS.md").read_text(encoding="utf-8"))
+    return tables((ROOT / "RESULTS.md").read_text(encoding="utf-8"))
 
 
-def test_every_table_is_one_of_the_report(page: list[str], tmp_path: Path) -> None:
-    reports = [write_report(read([str(file)]), tmp_path / file.stem)[0].read_text(encoding="utf-8") for file in ROWS]
-    made = {table for report in reports for table in tables(report)}
+def test_tables_are_those_of_the_report(page: list[str], tmp_path: Path) -> None:
+    files = [write_report(read_results([file]), tmp_path / file.stem)[0] for file in ROWS]
+    reported = {table for file in files for table in tables(file.read_text(encoding="utf-8"))}
     measured = [table for table in page if table.startswith("| system |")]
-    assert len(measured) >= len(ROWS) - 1  # the trials have a table of their own
+    assert len(measured) >= len(ROWS) - 1  # trials.jsonl has a table in another format
     for table in measured:
-        assert table in made
+        assert table in reported
 
 
-def test_every_training_is_one_of_the_rows(page: list[str]) -> None:
-    """What it took: parameters, steps, target tokens, minutes."""
-    made = set()
+def test_training_costs_are_those_of_the_rows(page: list[str]) -> None:
+    """Parameters, steps, target tokens, minutes."""
+    recorded = set()
     for row in (json.loads(line) for file in ROWS for line in file.read_text(encoding="utf-8").splitlines()):
         training = row["training"]
         sizes = [f"{training[size]:,}" for size in ("parameters", "steps", "target_tokens")]
-        made.add(" | ".join([row["run"], row["system"], *sizes, f"{training['seconds'] / 60:.1f}"]))
-    told = [line for table in page if table.startswith("| training |") for line in table.splitlines()[2:]]
-    assert told
-    for line in told:
-        assert line.strip("| ") in made
+        recorded.add(" | ".join([row["run"], row["system"], *sizes, f"{training['seconds'] / 60:.1f}"]))
+    lines = [line for table in page if table.startswith("| training |") for line in table.splitlines()[2:]]
+    assert lines
+    for line in lines:
+        assert line.strip("| ") in recorded
 
 
-def test_every_trial_is_told(page: list[str]) -> None:
-    """A line each: its name, what was changed, steps, minutes, BLEU."""
+def test_trials_are_those_of_the_rows(page: list[str]) -> None:
+    """One line per trial: name, change, steps, minutes, BLEU."""
     lines = {}
     for table in (table for table in page if table.startswith("| trial |")):
         for line in table.splitlines()[2:]:
             name, _, *numbers = (cell.strip() for cell in line.strip("|").split("|"))
             lines[name] = numbers
-    rows = [json.loads(line) for line in (HERE / "results" / "trials.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (ROOT / "results" / "trials.jsonl").read_text().splitlines()]
     for row in rows:
         training, bleu = row["training"], row["metrics"]["sacrebleu"]["value"]
-        told = [f"{training['steps']:,}", f"{training['seconds'] / 60:.1f}", f"{bleu:.2f}"]
-        assert lines.pop(row["run"].rsplit("/", 1)[-1]) == told
+        expected = [f"{training['steps']:,}", f"{training['seconds'] / 60:.1f}", f"{bleu:.2f}"]
+        assert lines.pop(row["run"].rsplit("/", 1)[-1]) == expected
     assert not lines

@@ -122,6 +122,18 @@ class TextDataModule(pl.LightningDataModule, ABC):
     def vocab(self) -> Vocab:
         return self.tokenizer.vocab
 
+    # The three members below are the interface of the codec until there is a class for it.
+
+    @property
+    def codec(self) -> "TextDataModule":
+        return self
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        return self.tokenizer.decode(rows)
+
+    def pieces(self, row: Sequence[int]) -> list[str]:
+        return self.tokenizer.pieces(row)
+
     def prepared(self, split: Split) -> Prepared:
         """A split as ids, encoded if that has not been done before."""
         if split not in self._prepared:

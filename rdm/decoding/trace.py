@@ -145,7 +145,8 @@ class Step:
 class Pieces(Protocol):
     """What is needed to show ids: the text of each, and which are special."""
 
-    vocab: Vocab
+    @property
+    def vocab(self) -> Vocab: ...
 
     def pieces(self, row: Sequence[int]) -> list[str]: ...
 

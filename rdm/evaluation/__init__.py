@@ -1,1 +1,1 @@
-"""Metrics, the results store and the report. They read what the other packages write."""
+"""Metrics, likelihood, the results store and the report."""

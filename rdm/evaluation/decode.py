@@ -1,58 +1,75 @@
-"""Decode many sources: like lengths together, the results in the order asked for."""
+"""Decode many sources in batches of similar length."""
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from rich.progress import track
+from torch import Tensor
 
-from rdm.data.module import TextDataModule
 from rdm.errors import require
-from rdm.systems.base import System
+from rdm.evaluation.hypotheses import Outputs
+from rdm.systems.base import Hypotheses, System
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """What came out for each source."""
+class SourceCodec(Protocol):
+    """The part of :class:`rdm.data.codec.Codec` that decoding needs."""
 
-    texts: list[str]
-    candidates: list[list[str]]  # all that each text was chosen from, itself included
-    seconds: float  # spent decoding, tokenisation not counted
+    def sources(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """Rows of ids as the sources ``[B, S]`` of a batch."""
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """The text of rows of ids."""
 
 
-def translate(
+def decode_sources(
     system: System,
     decoding: Any,
-    data: TextDataModule,
+    codec: SourceCodec,
     rows: Sequence[list[int]],
     batch_size: int,
     seed: int,
     progress: bool = True,
 ) -> Outputs:
-    """Outputs for sources given as ``rows`` of ids."""
+    """Decode sources, longest first, and return the outputs in the order of ``rows``.
+
+    Args:
+        rows: ids of the sources, without special symbols.
+        batch_size: sources per batch.
+        seed: of the random numbers of decoding.
+        progress: whether to show a progress bar.
+    """
     require(batch_size >= 1, f"batch_size must be at least 1, got {batch_size}")
     device = next(system.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
     order = sorted(range(len(rows)), key=lambda index: -len(rows[index]))
-    outputs: dict[int, tuple[str, list[str]]] = {}
+    texts, scores = [""] * len(rows), [0.0] * len(rows)
+    candidates, candidate_scores = [[""]] * len(rows), [[0.0]] * len(rows)
+    calls: list[Tensor | None] = []
     seconds = 0.0
-    starts = range(0, len(order), batch_size)
-    for start in track(starts, str(decoding), disable=not progress):
+    for start in track(range(0, len(order), batch_size), str(decoding), disable=not progress):
         indices = order[start : start + batch_size]
-        batch = data.sources([rows[i] for i in indices]).to(device)
+        batch = codec.sources([rows[index] for index in indices]).to(device)
         began = time.perf_counter()
         best = system.generate(batch, decoding, generator)
         tokens = best.tokens.cpu()
         seconds += time.perf_counter() - began
-        texts = data.tokenizer.decode(tokens.tolist())
-        groups = [[text] for text in texts]
-        if best.candidates is not None:
-            several = data.tokenizer.decode(best.candidates.tokens.flatten(0, 1).tolist())
-            count = best.candidates.tokens.shape[1]
-            groups = [several[i : i + count] for i in range(0, len(several), count)]
-        for index, text, group in zip(indices, texts, groups, strict=True):
-            outputs[index] = text, group
-    ordered = [outputs[index] for index in range(len(rows))]
-    return Outputs([text for text, _ in ordered], [group for _, group in ordered], seconds)
+        calls.append(getattr(best, "calls", None))
+        decoded = codec.decode(tokens.tolist())
+        columns = zip(indices, decoded, best.scores.tolist(), *_candidates(best, decoded, codec), strict=True)
+        for index, text, score, group, group_scores in columns:
+            texts[index], scores[index] = text, score
+            candidates[index], candidate_scores[index] = group, group_scores
+    counted = [float(count.sum()) for count in calls if count is not None]
+    mean_calls = sum(counted) / len(rows) if rows and len(counted) == len(calls) else None
+    return Outputs(texts, scores, candidates, candidate_scores, seconds, mean_calls)
+
+
+def _candidates(best: Hypotheses, texts: list[str], codec: SourceCodec) -> tuple[list[list[str]], list[list[float]]]:
+    """The texts and scores of all candidates of each source; the hypothesis itself if there was no choice."""
+    if best.candidates is None:
+        return [[text] for text in texts], [[score] for score in best.scores.tolist()]
+    count = best.candidates.tokens.shape[1]
+    flat = codec.decode(best.candidates.tokens.flatten(0, 1).tolist())
+    return [flat[i : i + count] for i in range(0, len(flat), count)], best.candidates.scores.tolist()

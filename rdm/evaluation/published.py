@@ -1,83 +1,92 @@
-"""The numbers of the paper's tables, to be printed beside measured ones, never among them."""
+"""The paper's numbers (``published.yaml``), which tables show in columns of their own beside measured ones."""
 
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+import yaml
 
 from rdm.evaluation.results import Row
 
 FILE = Path(__file__).with_name("published.yaml")
 
-# What a row must agree with the paper in, as far as the paper says it; its `iterations` are our `steps`.
-SHARED = ("data", "system", "candidates")
+MATCHED = ("data", "system", "candidates")
+"""Keys in which a row must agree with the paper, if the paper gives them; its `iterations` are our `steps`."""
+MATCHED_FOR = {"seconds": ("batch_size",)}
+"""Further keys that must agree for a metric."""
 DECODINGS = {
     "vanilla": ("vanilla", "vanilla_mbr"),
     "improved": ("rdm", "rdm_gumbel", "rdm_cond", "rdm_commit", "mbr"),
 }
-# What a metric depends on beside that.
-ALSO = {"seconds": ("batch_size",)}
-# How the paper trains its systems; a number of an ablation says itself what is other.
 TRAINING: dict[str, dict[str, Any]] = {
     "absorbing": {"reweighting": "original", "conditioned": False},
     "multinomial": {"conditioned": False},  # its bound has no weight
     "rdm_absorbing": {"reweighting": "linear", "conditioned": True},
     "rdm_multinomial": {"reweighting": "linear", "conditioned": True},
 }
+"""How the paper trains its systems; numbers of an ablation say what differs."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """One number, with the label of its table and everything the paper says of it."""
+    """One number of the paper.
+
+    Args:
+        table: LaTeX label of its table.
+        conditions: everything the paper states about the number: data, system, iterations, ...
+    """
 
     table: str
     metric: str
     value: float
-    about: dict[str, Any]
+    conditions: dict[str, Any]
 
-    def fits(self, row: Row, metric: str) -> bool:
+    def matches(self, row: Row, metric: str) -> bool:
         """Whether this is the paper's number for ``metric`` of a result row."""
-        about = self.about
+        conditions = self.conditions
+        keys = [name for name in (*MATCHED, *MATCHED_FOR.get(metric, ())) if name in conditions]
         return (
             self.metric == metric
             and row["split"] == "test"
-            and about.get("iterations") == row.get("steps")
-            and all(about[name] == row.get(name) for name in (*SHARED, *ALSO.get(metric, ())) if name in about)
-            and ("decoding" not in about or row["strategy"] in DECODINGS[about["decoding"]])
+            and conditions.get("iterations") == row.get("steps")
+            and all(conditions[name] == row.get(name) for name in keys)
+            and ("decoding" not in conditions or row["strategy"] in DECODINGS[conditions["decoding"]])
             and self.same_training(row.get("choices"))
             and self.same_text(row.get("choices"))
         )
 
     def same_training(self, choices: dict[str, str] | None) -> bool:
-        """Whether a model was trained like the paper's; if it does not say how, its own way is assumed."""
-        own = TRAINING.get(self.about["system"], {})
-        meant = {name: self.about.get(name, value) for name, value in own.items()}
+        """Whether a model was trained like the paper's.
+
+        Without ``choices`` the training of the paper's main results is assumed.
+        """
+        default = TRAINING.get(self.conditions["system"], {})
+        expected = {name: self.conditions.get(name, value) for name, value in default.items()}
         if choices is None:
-            return not {"reweighting", "conditioned"} & self.about.keys()
-        given = {**choices, "conditioned": choices.get("diffusion/pairing") == "conditioned"}
-        return all(given.get(name) == value for name, value in meant.items())
+            return not {"reweighting", "conditioned"} & self.conditions.keys()
+        actual = {**choices, "conditioned": choices.get("diffusion/pairing") == "conditioned"}
+        return all(actual.get(name) == value for name, value in expected.items())
 
     def same_text(self, choices: dict[str, str] | None) -> bool:
-        """Whether text was split into words like the paper's, on which its tokenised BLEU depends."""
+        """Whether text was split into words as in the paper, on which its tokenised BLEU depends."""
         return self.metric != "tokenized_bleu" or (choices or {}).get("data/tokenizer") in (None, "pretokenized")
 
 
 @lru_cache(maxsize=1)
 def published() -> tuple[Published, ...]:
-    """Every number of ``published.yaml``."""
+    """All numbers of ``published.yaml``."""
     numbers = []
-    tables: Any = OmegaConf.to_container(OmegaConf.load(FILE))
-    for table in tables:
+    for table in yaml.safe_load(FILE.read_text(encoding="utf-8")):
         shared = {key: value for key, value in table.items() if key not in ("table", "columns", "rows")}
         for row in table["rows"]:
+            own = {key: value for key, value in row.items() if key != "values"}
             for name, value in row["values"].items():
-                about = {**shared, **{key: v for key, v in row.items() if key != "values"}, table["columns"]: name}
-                numbers.append(Published(table["table"], about.pop("metric"), float(value), about))
+                conditions = {**shared, **own, table["columns"]: name}
+                numbers.append(Published(table["table"], conditions.pop("metric"), float(value), conditions))
     return tuple(numbers)
 
 
 def published_value(row: Row, metric: str) -> Published | None:
-    """The paper's number for ``metric`` of a result row, if it has one."""
-    return next((number for number in published() if number.fits(row, metric)), None)
+    """The paper's number for ``metric`` of a result row, or None."""
+    return next((number for number in published() if number.matches(row, metric)), None)

@@ -6,16 +6,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from rdm.evaluation.figures import draw
+from rdm.evaluation.figures import draw_figures
+from rdm.evaluation.grouping import group_by_data
+from rdm.evaluation.markup import latex, markdown
 from rdm.evaluation.results import Row
-from rdm.evaluation.tables import by_data, caption, cells, latex, markdown, metrics_of, overview, timed, trainings
+from rdm.evaluation.tables import caption, iterations_table, metrics_of, metrics_table, speed_rows, training_table
 
 
 def print_table(rows: Sequence[Row], metric: str | None = None) -> None:
-    """The table of one metric, by default the first, on the terminal; one for each data set."""
-    for group in by_data(rows).values():
+    """Print a table of ``metric`` (default: the first one) for each data set."""
+    for group in group_by_data(rows).values():
         name = metrics_of(group, metric)[0]
-        header, body = cells(group, name)
+        header, body = iterations_table(group, name)
         table = Table(title=name, caption=caption(group, name))
         for column in header:
             table.add_column(column, justify="right" if column.endswith("iterations") else "left")
@@ -24,43 +26,44 @@ def print_table(rows: Sequence[Row], metric: str | None = None) -> None:
         Console().print(table)
 
 
-def section(rows: Sequence[Row], metric: str) -> str:
-    return f"{markdown(*cells(rows, metric))}\n\n{caption(rows, metric)}\n"
+def table_section(rows: Sequence[Row], metric: str) -> str:
+    """The Markdown table of a metric with its caption."""
+    return f"{markdown(*iterations_table(rows, metric))}\n\n{caption(rows, metric)}\n"
 
 
-def speeds(rows: Sequence[Row]) -> Iterator[str]:
-    """How fast sentences were decoded, and the seconds for all of them where the paper gives its own."""
-    times = timed(rows)
-    yield section(times, "sentences_per_second")
-    if any(name.startswith("paper") for name in cells(times, "seconds")[0]):
-        yield section(times, "seconds")
+def speed_sections(rows: Sequence[Row]) -> Iterator[str]:
+    """Tables of decoding speed: sentences per second, and total seconds if the paper has numbers to compare with."""
+    times = speed_rows(rows)
+    yield table_section(times, "sentences_per_second")
+    if any(name.startswith("paper") for name in iterations_table(times, "seconds")[0]):
+        yield table_section(times, "seconds")
 
 
 def write_report(rows: Sequence[Row], folder: Path, metric: str | None = None) -> list[Path]:
-    """``report.md``, ``report.tex`` and the figures, into ``folder``; ``metric`` (the first) leads and is drawn.
+    """Write ``report.md``, ``report.tex`` and the figures, with separate tables and figures for each data set.
 
-    Where there are several data sets, each has tables and figures of its own.
+    Args:
+        metric: comes first and is drawn; default: the first one of the rows.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    groups = by_data(rows)
+    groups = group_by_data(rows)
     page, tables, figures = ["# Results"], [], []
     for data, group in groups.items():
         metrics = metrics_of(group, metric)
-        several = len(groups) > 1
-        title, suffix = (f"{data}: ", f"_{data}") if several else ("", "")
-        drawn = draw(group, metrics[0], folder, suffix)
+        title, suffix = (f"{data}: ", f"_{data}") if len(groups) > 1 else ("", "")
+        drawn = draw_figures(group, metrics[0], folder, suffix)
         if len(metrics) > 1:
-            side_by_side = overview(group, metrics)
-            page.append(f"## {title}all metrics\n\n{markdown(*side_by_side)}")
-            tables.append(latex(*side_by_side, notes=caption(group, *metrics)))
-        page += [f"## {title}{name}\n\n{section(group, name)}" for name in metrics]
+            cells = metrics_table(group, metrics)
+            page.append(f"## {title}all metrics\n\n{markdown(*cells)}")
+            tables.append(latex(*cells, notes=caption(group, *metrics)))
+        page += [f"## {title}{name}\n\n{table_section(group, name)}" for name in metrics]
         page += [f"![{title}{metrics[0]}, {file.stem}]({file.name})" for file in drawn if file.suffix == ".png"]
-        page += [f"## {title}decoding speed", *speeds(group)]
-        tables += [latex(*cells(group, name), notes=caption(group, name)) for name in metrics]
+        page += [f"## {title}decoding speed", *speed_sections(group)]
+        tables += [latex(*iterations_table(group, name), notes=caption(group, name)) for name in metrics]
         figures += drawn
-    header, runs = trainings(rows)
-    if runs:
-        page += ["## Training", markdown(header, runs)]
+    header, lines = training_table(rows)
+    if lines:
+        page += ["## Training", markdown(header, lines)]
     if (folder / "decoding.html").is_file():
         page.append("[How sentences were decoded, iteration by iteration](decoding.html)")
     texts = {

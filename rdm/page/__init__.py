@@ -1,1 +1,1 @@
-"""The decoding page: one HTML file that shows how texts came about, iteration by iteration."""
+"""The decoding page: one HTML file that shows how texts were decoded, iteration by iteration."""

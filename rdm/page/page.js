@@ -1,10 +1,10 @@
-// The page is complete without this: then all iterations are shown. Here they become a slider that plays.
+// Adds a slider and playback. Without JavaScript the page shows all iterations.
 (() => {
   const $ = (id) => document.getElementById(id);
   const slider = $("slider"), play = $("play"), all = $("all");
   const lists = [...document.querySelectorAll(".steps")].map((list) => [...list.children]);
   const last = Number(slider.max);
-  const pause = Math.max(100, Math.min(800, 15000 / (last + 1))); // ms: the whole takes a quarter of a minute at most
+  const pause = Math.max(100, Math.min(800, 15000 / (last + 1))); // ms; playback takes 15 seconds at most
   let timer = null;
 
   function show(index) {
@@ -13,7 +13,7 @@
     slider.setAttribute("aria-valuetext", `iteration ${now} of ${last}`);
     $("now").textContent = `${now} / ${last}`;
     for (const steps of lists) {
-      // A shorter decoding stays at its end while the others go on.
+      // Shorter decodings stay at their last iteration.
       steps.forEach((step, i) => {
         if (i === Math.min(now, steps.length - 1)) step.setAttribute("aria-current", "step");
         else step.removeAttribute("aria-current");
@@ -59,7 +59,7 @@
   };
   document.addEventListener("keydown", (event) => {
     const action = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-    const presses = event.key === " " && event.target.closest("button, summary"); // the space belongs to what has focus
+    const presses = event.key === " " && event.target.closest("button, summary"); // the focused element handles space
     if (!action || presses || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     action();
@@ -67,7 +67,7 @@
   slider.addEventListener("input", () => go(Number(slider.value)));
   play.addEventListener("click", toggle);
   $("back").addEventListener("click", keys.ArrowLeft);
-  $("on").addEventListener("click", keys.ArrowRight);
+  $("forward").addEventListener("click", keys.ArrowRight);
   all.addEventListener("click", () => showAll(all.getAttribute("aria-pressed") === "false"));
 
   document.querySelector(".player").hidden = false;

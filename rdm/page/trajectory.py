@@ -1,24 +1,34 @@
-"""What is shown of a decoding: the way to the text that was returned, and what it was chosen from."""
+"""Trajectories: how texts were decoded, iteration by iteration, and the candidates they were selected from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from rdm.data.module import TextDataModule
 from rdm.decoding.base import Decoding
-from rdm.decoding.trace import Frame, Step, steps
+from rdm.decoding.trace import Frame, Pieces, Step, steps
+from rdm.describe import flatten
 from rdm.systems.base import Candidates, System
 
-MOST_STEPS = 100
-"""More iterations than people look at: of the 2000 of DiffuSeq, each twentieth is shown."""
+MAX_INTERVALS = 100
+"""Frames shown of long decodings, the first not counted: of the 2000 of DiffuSeq every twentieth."""
+
+
+class TraceCodec(Pieces, Protocol):
+    """The part of :class:`rdm.data.codec.Codec` that tracing needs: special symbols, text of ids, sources."""
+
+    def sources(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """Rows of ids as the sources ``[B, S]`` of a batch."""
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """The text of rows of ids."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A text that could have been returned; its length in tokens, and its score by the model."""
+    """A decoded text: its length in tokens, its score by the model, and whether it was returned."""
 
     length: int
     score: float
@@ -28,69 +38,86 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """How one text was decoded."""
+    """How one text was decoded.
 
-    model: str  # in a few words, like the strategy
+    Args:
+        model: short name of the model.
+        strategy: short name of the decoding.
+        legend: how to read :meth:`lines`.
+        settings: all settings of the decoding, by dotted key.
+        steps: the tokens after each iteration.
+        output: the text that was returned.
+        candidates: all decoded texts, by score; empty if there was only one.
+    """
+
+    model: str
     strategy: str
-    legend: str  # how to read the lines
-    settings: dict[str, Any]  # all that makes the strategy
+    legend: str
+    settings: dict[str, Any]
     steps: list[Step]
     output: str
-    candidates: list[Candidate]  # empty where there was no choice
+    candidates: list[Candidate]
 
     def lines(self) -> list[str]:
-        """One line an iteration."""
+        """One line of text per iteration."""
         return [f"{step.iteration:>4}  {step}" for step in self.steps]
 
 
 @dataclass(frozen=True)
 class Example:
-    """A source, what would be right (nothing, if nobody knows), and how it was decoded by one strategy or several."""
+    """A source, its references (none if they are unknown), and how one or more strategies decoded it."""
 
     source: str
     references: list[str]
     trajectories: list[Trajectory]
 
 
-def follow(
+def trace_decoding(
     model: str,
     system: System,
     decoding: Decoding,
-    data: TextDataModule,
+    codec: TraceCodec,
     rows: Sequence[list[int]],
     seed: int,
     template: Tensor | None = None,
 ) -> list[Trajectory]:
-    """Decode sources given as ``rows`` of ids together, and keep what happened to each."""
+    """Decode sources in one batch and return the trajectory of each.
+
+    Args:
+        model: short name of the model, for headings.
+        rows: ids of the sources, without special symbols.
+        seed: of the random numbers of decoding.
+        template: see :meth:`System.generate`.
+    """
     device = next(system.parameters()).device
     generator, trace = torch.Generator(device).manual_seed(seed), decoding.trace()
-    best = system.generate(data.sources(rows).to(device), decoding, generator, trace, template)
-    frames, texts = thinned(trace.frames), data.tokenizer.decode(best.tokens.tolist())
+    best = system.generate(codec.sources(rows).to(device), decoding, generator, trace, template)
+    frames, texts = thin_frames(trace.frames), codec.decode(best.tokens.tolist())
     return [
         Trajectory(
             model=model,
             strategy=str(decoding),
             legend=trace.legend,
-            settings=decoding.describe(),
-            steps=steps(frames, row, data.tokenizer),
+            settings=flatten(decoding.describe()),
+            steps=steps(frames, row, codec),
             output=text,
-            candidates=[] if best.candidates is None else candidates_of(best.candidates, index, data),
+            candidates=[] if best.candidates is None else list_candidates(best.candidates, index, codec),
         )
         for index, (row, text) in enumerate(zip(best.rows.tolist(), texts, strict=True))
     ]
 
 
-def candidates_of(candidates: Candidates, index: int, data: TextDataModule) -> list[Candidate]:
-    """Those of one source, the best score first."""
-    vocab, tokens = data.vocab, candidates.tokens[index]
+def list_candidates(candidates: Candidates, index: int, codec: TraceCodec) -> list[Candidate]:
+    """The candidates of source ``index``, highest score first."""
+    vocab, tokens = codec.vocab, candidates.tokens[index]
     lengths = ((tokens != vocab.pad) & (tokens != vocab.bos) & (tokens != vocab.eos)).sum(1).tolist()
     chosen = [number == int(candidates.chosen[index]) for number in range(len(tokens))]
-    scores, texts = candidates.scores[index].tolist(), data.tokenizer.decode(tokens.tolist())
-    found = [Candidate(*each) for each in zip(lengths, scores, texts, chosen, strict=True)]
-    return sorted(found, key=lambda candidate: -candidate.score)
+    scores, texts = candidates.scores[index].tolist(), codec.decode(tokens.tolist())
+    listed = [Candidate(*each) for each in zip(lengths, scores, texts, chosen, strict=True)]
+    return sorted(listed, key=lambda candidate: -candidate.score)
 
 
-def thinned(frames: Sequence[Frame], most: int = MOST_STEPS) -> list[Frame]:
-    """At most ``most + 1`` frames, evenly spread, the first and the last among them."""
+def thin_frames(frames: Sequence[Frame], intervals: int = MAX_INTERVALS) -> list[Frame]:
+    """At most ``intervals + 1`` evenly spaced frames, including the first and the last."""
     last = len(frames) - 1
-    return [frames[index] for index in dict.fromkeys(round(i * last / most) for i in range(most + 1))]
+    return [frames[index] for index in dict.fromkeys(round(i * last / intervals) for i in range(intervals + 1))]

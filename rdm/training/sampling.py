@@ -11,11 +11,11 @@ from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger, Wand
 
 from rdm.data.module import TextDataModule
 from rdm.errors import require
-from rdm.evaluation.decode import translate
+from rdm.evaluation.decode import decode_sources
+from rdm.evaluation.markup import markdown
 from rdm.evaluation.metrics.corpus import sacre_bleu
-from rdm.evaluation.tables import markdown
 from rdm.page.page import render
-from rdm.page.trajectory import Example, follow
+from rdm.page.trajectory import Example, trace_decoding
 from rdm.training.module import TrainingModule
 
 
@@ -70,11 +70,11 @@ class SampleAtValidation(pl.Callback):
         assert isinstance(module, TrainingModule)
         data: TextDataModule = trainer.datamodule  # type: ignore[attr-defined]
         asked = self.asked
-        outputs = translate(
-            module.system, self.decoding, data, asked.rows, data.loading.eval_sentences, self.seed, progress=False
+        outputs = decode_sources(
+            module.system, self.decoding, data.codec, asked.rows, data.loading.eval_sentences, self.seed, progress=False
         ).texts
         shown, step = asked.first(self.shown), trainer.global_step
-        ways = follow(f"step {step}", module.system, self.decoding, data, shown.rows, self.seed)
+        ways = trace_decoding(f"step {step}", module.system, self.decoding, data.codec, shown.rows, self.seed)
         each = zip(shown.sources, ways, *shown.references, strict=True)
         samples = Samples(
             step=step,

@@ -1,4 +1,4 @@
-"""Metrics written down from their definitions, one n-gram at a time."""
+"""Metrics computed directly from their definitions."""
 
 import math
 from collections import Counter
@@ -10,7 +10,7 @@ def ngrams(words: Sequence[Hashable], n: int) -> Counter[tuple[Hashable, ...]]:
 
 
 def sentence_bleu(hypothesis: Sequence[Hashable], references: Sequence[Sequence[Hashable]]) -> float:
-    """NLTK's sentence BLEU with smoothing method 4, from the description of it."""
+    """NLTK's sentence BLEU with smoothing method 4."""
     logs, without_match = [], 0
     for n in range(1, 5):
         counts = ngrams(hypothesis, n)

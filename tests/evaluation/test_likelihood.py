@@ -1,11 +1,11 @@
-"""Nats a token of whole systems."""
+"""Likelihood metrics of whole systems."""
 
 import math
 
 import pytest
 import torch
 
-from rdm.evaluation.likelihood import measure, ratio
+from rdm.evaluation.likelihood import likelihood_metrics, ratio
 from rdm.systems.base import System
 from tests.builders import RECIPES, batch_of, tiny_system, toy_data
 
@@ -13,15 +13,15 @@ KINDS = {name: "surrogate" if name in ("rdm_multinomial", "rdm_mixture") else "b
 
 
 def test_ratio_by_hand() -> None:
-    """Sums of 3 and 9 nats over 1 and 2 tokens: 4 a token; residuals -1 and 1, so sqrt(2 * 2 / 1) / 3."""
+    """3 and 9 nats over 1 and 2 tokens: 4 per token; residuals -1 and 1, so the error is sqrt(2 * 2 / 1) / 3."""
     mean, error = ratio(torch.tensor([3.0, 9.0]), torch.tensor([1, 2]))
     assert mean == pytest.approx(4)
     assert error == pytest.approx(2 / 3)
     assert ratio(torch.tensor([3.0]), torch.tensor([2])) == (1.5, None)
 
 
-def test_error_covers_the_spread_of_estimates() -> None:
-    """The standard error is that of repeated samples, within a fifth."""
+def test_standard_error_matches_repeated_samples() -> None:
+    """It agrees with the standard deviation of repeated estimates within 20 %."""
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(5, 15, (400, 200), generator=generator)
     nats = 2.0 * tokens + 3 * torch.randn(400, 200, generator=generator)
@@ -31,23 +31,24 @@ def test_error_covers_the_spread_of_estimates() -> None:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_systems(name: str) -> None:
-    """Each says what its number is; bits are nats over log 2, and a limit is kept."""
+def test_metrics_of_every_system(name: str) -> None:
+    """The signature names the kind of likelihood, and bits are nats / log 2."""
     torch.manual_seed(0)
     data = toy_data()
     system = tiny_system(data.vocab, name).eval()
-    nats, bits = measure(system, data, "test", 6, batch_size=4, draws=3, seed=1)
+    nats, bits = likelihood_metrics(system, data, "test", 6, batch_size=4, draws=3, seed=1)
     assert nats.signature.startswith(f"{KINDS[name]}|draws:3")
     assert nats.value is not None
     assert bits.value == pytest.approx(nats.value / math.log(2))
     assert nats.error is not None
     assert 0 < nats.error < nats.value
-    again, _ = measure(system, data, "test", 6, batch_size=4, draws=3, seed=1)
+    again, _ = likelihood_metrics(system, data, "test", 6, batch_size=4, draws=3, seed=1)
     assert again == nats
+    assert nats.row()["settings"] == {"draws": 3}
 
 
-def test_drawn_steps_agree_with_all_steps() -> None:
-    """The estimate from drawn steps and the sum over every step are of one number."""
+def test_monte_carlo_estimate_agrees_with_sum_over_all_steps() -> None:
+    """Within five standard errors, and with the larger variance."""
     torch.manual_seed(0)
     data = toy_data()
     system = tiny_system(data.vocab, "absorbing").eval()
@@ -58,9 +59,8 @@ def test_drawn_steps_agree_with_all_steps() -> None:
     assert every.nats.std() < drawn.nats.std()
 
 
-def test_an_untrained_model_is_near_uniform() -> None:
-    """With all weights 0 every text token costs ``log`` of the ids that can be predicted, and the length ``log`` of
-    the lengths: exactly, on average over the masks drawn."""
+def test_zero_weights_give_the_uniform_likelihood() -> None:
+    """Each token costs ``log`` of the number of predictable ids, the length ``log`` of the number of lengths."""
     data = toy_data()
     system = tiny_system(data.vocab, "absorbing").eval()
     for parameter in system.parameters():
@@ -70,13 +70,13 @@ def test_an_untrained_model_is_near_uniform() -> None:
     learned = int((batch.target[0] != data.vocab.pad).sum())
     expected = learned * math.log(data.vocab.size - 2) + math.log(system.denoiser.max_length + 1)
     assert found.nats.mean().item() == pytest.approx(expected, rel=0.01)
-    assert found.tokens.tolist() == [learned - 1] * 4000  # the text and its end
+    assert found.tokens.tolist() == [learned - 1] * 4000  # text and <eos>
 
 
-def test_not_available() -> None:
-    """A system that has no likelihood is skipped, not given a 0."""
+def test_system_without_likelihood_is_skipped() -> None:
+    """The value is missing, not 0."""
 
-    class Silent(System):
+    class NoLikelihood(System):
         def __init__(self) -> None:
             super().__init__()
             self.weight = torch.nn.Parameter(torch.zeros(1))
@@ -87,6 +87,6 @@ def test_not_available() -> None:
         def generate(self, source, decoding, generator=None, observer=None):  # type: ignore[no-untyped-def]
             raise AssertionError("not used")
 
-    for metric in measure(Silent(), toy_data(), "test", None, 4, "all", 1):
+    for metric in likelihood_metrics(NoLikelihood(), toy_data(), "test", None, 4, "all", 1):
         assert metric.value is None
-        assert metric.skipped == "Silent gives no likelihood"
+        assert metric.skipped == "NoLikelihood has no likelihood"

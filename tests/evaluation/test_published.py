@@ -1,4 +1,4 @@
-"""The paper's numbers as data: how many there are, and a few of them."""
+"""The paper's numbers: counts, checksums, spot checks, and which result rows they match."""
 
 from collections import Counter
 
@@ -10,7 +10,7 @@ NUMBERS = {
     "tb:mt": 75,  # 2 x 5 iterations x 2 x 3 data sets, and 15 of other systems
     "tb:ablation:reweighting": 6,
     "tb:qp_and_qqp": 80,
-    "app:tb:qp_and_qqp_sample_size": 32,  # those that are not in the table before
+    "app:tb:qp_and_qqp_sample_size": 32,  # without those repeated from the table before
     "app:tb:sacreBLEU_COMET": 15,
     "app:tb:ablation:conditioned_training": 8,
     "app:tb:cmlm_runtime": 24,
@@ -23,38 +23,40 @@ SUMS = {
 }
 
 
-def test_numbers_a_table() -> None:
+def test_count_of_numbers_per_table() -> None:
     assert Counter(number.table for number in published()) == NUMBERS
 
 
 @pytest.mark.parametrize(("table", "total"), SUMS.items())
-def test_sums(table: str, total: float) -> None:
-    """Added up from the tables in the LaTeX source of the paper."""
+def test_sums_of_tables(table: str, total: float) -> None:
+    """Sums computed from the LaTeX source of the paper."""
     assert sum(number.value for number in published() if number.table == table) == pytest.approx(total)
 
 
-def test_every_number_says_what_it_is_of() -> None:
+def test_conditions_of_a_table_are_unique() -> None:
     seen = Counter()
     for number in published():
-        assert {"data", "system"} <= number.about.keys()
-        assert number.about.get("decoding", "vanilla") in DECODINGS
-        assert "metric" not in number.about
-        seen[number.table, number.metric, *map(str, sorted(number.about.items()))] += 1
+        assert {"data", "system"} <= number.conditions.keys()
+        assert number.conditions.get("decoding", "vanilla") in DECODINGS
+        assert "metric" not in number.conditions
+        seen[number.table, number.metric, *map(str, sorted(number.conditions.items()))] += 1
     assert max(seen.values()) == 1, seen.most_common(1)
 
 
-def test_tables_agree_where_they_overlap() -> None:
-    """The same system, data, iterations and metric has the same number in all tables that name it."""
+def test_overlapping_tables_agree() -> None:
+    """One system, data set, number of iterations and metric has one value in all tables."""
     values: dict[tuple[object, ...], set[float]] = {}
     for number in published():
-        about = number.about
-        if about.keys() <= {"data", "system", "iterations", "decoding", "batch_size"} and about.get("iterations"):
-            key = (number.metric, about["data"], about["system"], about["iterations"])
+        conditions = number.conditions
+        if conditions.keys() <= {"data", "system", "iterations", "decoding", "batch_size"} and conditions.get(
+            "iterations"
+        ):
+            key = (number.metric, conditions["data"], conditions["system"], conditions["iterations"])
             values.setdefault(key, set()).add(number.value)
     assert all(len(found) == 1 for found in values.values())
 
 
-def a_row(**more: object) -> dict[str, object]:
+def make_row(**more: object) -> dict[str, object]:
     return {"split": "test", "strategy": "rdm", "candidates": 5, **more}
 
 
@@ -90,16 +92,16 @@ def a_row(**more: object) -> dict[str, object]:
     ],
 )
 def test_spot_checks(row: dict[str, object], metric: str, value: float | None) -> None:
-    found = published_value(a_row(**row), metric)
+    found = published_value(make_row(**row), metric)
     assert (found.value if found else None) == value
 
 
-def test_tokenized_bleu_is_of_the_text_as_published() -> None:
-    """Our own tokenizer leaves other words."""
-    words = {"reweighting": "linear", "diffusion/pairing": "conditioned"}
-    row = a_row(data="iwslt14_de_en", system="rdm_absorbing", steps=10)
+def test_tokenized_bleu_needs_the_published_tokenization() -> None:
+    """Another tokenizer splits text into other words."""
+    choices = {"reweighting": "linear", "diffusion/pairing": "conditioned"}
+    row = make_row(data="iwslt14_de_en", system="rdm_absorbing", steps=10)
     for tokenizer, shown in (("pretokenized", True), ("bpe", False)):
-        found = published_value({**row, "choices": {**words, "data/tokenizer": tokenizer}}, "tokenized_bleu")
+        found = published_value({**row, "choices": {**choices, "data/tokenizer": tokenizer}}, "tokenized_bleu")
         assert (found is not None) == shown
 
 
@@ -112,7 +114,7 @@ def test_tokenized_bleu_is_of_the_text_as_published() -> None:
         ("rdm_absorbing", "rdm", "linear", "single", 33.73),
         ("rdm_absorbing", "vanilla", "linear", "conditioned", 31.04),
         ("rdm_absorbing", "vanilla", "linear", "single", None),
-        ("rdm_absorbing", "rdm", "original", "single", None),  # two changes at once are in no table
+        ("rdm_absorbing", "rdm", "original", "single", None),  # no table has both changes
         ("rdm_multinomial", "rdm", "linear", "single", 31.99),
         ("rdm_multinomial", "rdm", "constant", "conditioned", None),
         ("absorbing", "vanilla", "original", "conditioned", 29.67),
@@ -120,9 +122,9 @@ def test_tokenized_bleu_is_of_the_text_as_published() -> None:
         ("multinomial", "vanilla", "linear", "conditioned", 23.58),
     ],
 )
-def test_ablations(system: str, strategy: str, reweighting: str, pairing: str, value: float | None) -> None:
-    """The number of the training a row says it had, never that of another."""
+def test_numbers_of_ablations(system: str, strategy: str, reweighting: str, pairing: str, value: float | None) -> None:
+    """A row is compared with the number of its own training settings."""
     choices = {"reweighting": reweighting, "diffusion/pairing": pairing}
-    row = a_row(data="iwslt14_de_en", system=system, steps=10, strategy=strategy, choices=choices)
+    row = make_row(data="iwslt14_de_en", system=system, steps=10, strategy=strategy, choices=choices)
     found = published_value(row, "tokenized_bleu")
     assert (found.value if found else None) == value

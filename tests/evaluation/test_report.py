@@ -1,53 +1,36 @@
-"""Tables and figures from result rows."""
+"""Tables and reports from result rows."""
 
 import hashlib
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rdm.evaluation.figures import against_iterations, bars, draw
-from rdm.evaluation.report import print_table, speeds, write_report
-from rdm.evaluation.results import append, read
-from rdm.evaluation.tables import caption, cells, escape, latex, markdown, metrics_of, overview
+from rdm.evaluation.markup import escape, latex, markdown
+from rdm.evaluation.report import print_table, speed_sections, write_report
+from rdm.evaluation.results import append, read_results
+from rdm.evaluation.tables import caption, iterations_table, metrics_of, metrics_table
+from tests.evaluation.helpers import make_row
 
 
-def row(strategy: str, steps: int | None, value: float | None, seed: int = 1, **more: Any) -> dict[str, Any]:
-    bleu = {"value": value, "signature": "nrefs:1"} if value is not None else {"value": None, "skipped": "needs x"}
-    return {
-        "run": "outputs/a",
-        "recipe": "1234",
-        "train_seed": 1,
-        "data": "toy",
-        "system": "rdm_absorbing",
-        "metrics": {"sacrebleu": bleu},
-        "strategy": strategy,
-        "steps": steps,
-        "seed": seed,
-        "split": "test",
-        "sentences": 10,
-        "sentences_per_second": 5.0,
-        **more,
-    }
+def table_body(*rows: dict[str, Any], metric: str = "sacrebleu") -> list[list[str]]:
+    return iterations_table(rows, metric)[1]
 
 
-def body(*rows: dict[str, Any], metric: str = "sacrebleu") -> list[list[str]]:
-    return cells(rows, metric)[1]
-
-
-def test_a_column_per_number_of_iterations() -> None:
-    header, lines = cells([row("rdm", 10, 20), row("rdm", 2, 10), row("vanilla", 2, 5)], "sacrebleu")
+def test_columns_are_numbers_of_iterations() -> None:
+    header, lines = iterations_table(
+        [make_row("rdm", 10, 20), make_row("rdm", 2, 10), make_row("vanilla", 2, 5)], "sacrebleu"
+    )
     assert header == ["system", "decoding", "2 iterations", "10 iterations"]
     assert lines == [["rdm_absorbing", "rdm", "10.00", "20.00"], ["rdm_absorbing", "vanilla", "5.00", ""]]
 
 
 def test_all_metrics_side_by_side(tmp_path: Path) -> None:
-    """The layout the paper has for QG and QQP, with its own numbers; a metric that was not asked for is no metric."""
+    """The paper's layout for QG and QQP, with its numbers; cells of metrics that were not requested are empty."""
     metrics = {"rouge_l": {"value": 0.5, "signature": "r"}, "dist_1": {"value": None, "skipped": "needs x"}}
-    own = row("mbr", 10, None, data="qqp", candidates=10, metrics=metrics)
-    other = row("rdm", 2, None, data="qqp", metrics={"rouge_l": {"value": 0.25, "signature": "r"}})
-    header, lines = overview([own, other], ["rouge_l", "dist_1"])
+    own = make_row("mbr", 10, None, data="qqp", candidates=10, metrics=metrics)
+    other = make_row("rdm", 2, None, data="qqp", metrics={"rouge_l": {"value": 0.25, "signature": "r"}})
+    header, lines = metrics_table([own, other], ["rouge_l", "dist_1"])
     assert header == ["system", "decoding", "iterations", "rouge_l", "paper, rouge_l", "dist_1", "paper, dist_1"]
     assert lines == [
         ["rdm_absorbing", "mbr", "10", "0.5000", "0.5945", "skipped", "0.9849"],
@@ -58,113 +41,91 @@ def test_all_metrics_side_by_side(tmp_path: Path) -> None:
     assert tex.count(r"\begin{table}") == 3
 
 
-def test_the_decoding_page_is_linked_where_there_is_one(tmp_path: Path) -> None:
+def test_report_links_an_existing_decoding_page(tmp_path: Path) -> None:
     link = "[How sentences were decoded, iteration by iteration](decoding.html)"
-    write_report([row("rdm", 2, 10)], tmp_path)
+    write_report([make_row("rdm", 2, 10)], tmp_path)
     assert link not in (tmp_path / "report.md").read_text()
     (tmp_path / "decoding.html").touch()
-    write_report([row("rdm", 2, 10)], tmp_path)
+    write_report([make_row("rdm", 2, 10)], tmp_path)
     assert link in (tmp_path / "report.md").read_text()
 
 
-def test_systems_without_iterations_come_last() -> None:
-    header, _ = cells([row("greedy", None, 20, system="ar"), row("rdm", 2, 10)], "sacrebleu")
+def test_column_of_decodings_without_iterations_comes_last() -> None:
+    header, _ = iterations_table([make_row("greedy", None, 20, system="ar"), make_row("rdm", 2, 10)], "sacrebleu")
     assert header[2:] == ["2 iterations", "token by token"]
 
 
-def test_seeds_are_averaged_and_repeats_replaced() -> None:
-    rows = [row("rdm", 2, 99, seed=1), row("rdm", 2, 10, seed=1), row("rdm", 2, 14, seed=2)]
-    assert body(*rows) == [["rdm_absorbing", "rdm", "12.00 ± 2.83"]]
+def test_seeds_are_averaged_and_repeated_evaluations_replaced() -> None:
+    rows = [make_row("rdm", 2, 99, seed=1), make_row("rdm", 2, 10, seed=1), make_row("rdm", 2, 14, seed=2)]
+    assert table_body(*rows) == [["rdm_absorbing", "rdm", "12.00 ± 2.83"]]
     assert "standard deviation over seeds" in caption(rows, "sacrebleu")
 
 
-def test_training_seeds_are_averaged_too() -> None:
-    """Runs of one recipe count as one system, runs of two do not."""
-    other = row("rdm", 2, 14, train_seed=2, run="outputs/b")
-    assert body(row("rdm", 2, 10), other) == [["rdm_absorbing", "rdm", "12.00 ± 2.83"]]
-    assert body(row("rdm", 2, 10), {**other, "recipe": "5678"}) == [
+def test_training_seeds_of_a_recipe_are_averaged() -> None:
+    """Runs of different recipes have separate lines."""
+    other = make_row("rdm", 2, 14, train_seed=2, run="outputs/b")
+    assert table_body(make_row("rdm", 2, 10), other) == [["rdm_absorbing", "rdm", "12.00 ± 2.83"]]
+    assert table_body(make_row("rdm", 2, 10), {**other, "recipe": "5678"}) == [
         ["rdm_absorbing", "rdm, run outputs/a", "10.00"],
         ["rdm_absorbing", "rdm, run outputs/b", "14.00"],
     ]
 
 
-def test_runs_are_named_by_what_was_chosen() -> None:
-    """Where the words chosen for two trainings differ; where they do not, by their folders."""
-    words = {"model": "tiny", "diffusion/pairing": "single", "reweighting": "linear"}
-    first = row("rdm", 2, 10, choices=words)
-    other = row("rdm", 2, 14, recipe="5678", run="outputs/b", choices={**words, "reweighting": "original"})
-    assert [line[1] for line in body(first, other)] == ["rdm, reweighting linear", "rdm, reweighting original"]
-    unpaired = {**other, "choices": {**words, "diffusion/pairing": "conditioned"}}
-    assert [line[1] for line in body(first, unpaired)] == ["rdm, pairing single", "rdm, pairing conditioned"]
-    longer = {**other, "choices": words}  # with more steps, say
-    assert [line[1] for line in body(first, longer)] == ["rdm, run outputs/a", "rdm, run outputs/b"]
-    third = row("rdm", 2, 20, recipe="9", run="outputs/c", choices=words)
-    assert len(body(first, other, third)) == 3
+def test_runs_are_labelled_by_their_config_choices() -> None:
+    """Runs with equal choices are labelled by their folders."""
+    choices = {"model": "tiny", "diffusion/pairing": "single", "reweighting": "linear"}
+    first = make_row("rdm", 2, 10, choices=choices)
+    other = make_row("rdm", 2, 14, recipe="5678", run="outputs/b", choices={**choices, "reweighting": "original"})
+    assert [line[1] for line in table_body(first, other)] == ["rdm, reweighting linear", "rdm, reweighting original"]
+    unpaired = {**other, "choices": {**choices, "diffusion/pairing": "conditioned"}}
+    assert [line[1] for line in table_body(first, unpaired)] == ["rdm, pairing single", "rdm, pairing conditioned"]
+    longer = {**other, "choices": choices}
+    assert [line[1] for line in table_body(first, longer)] == ["rdm, run outputs/a", "rdm, run outputs/b"]
+    third = make_row("rdm", 2, 20, recipe="9", run="outputs/c", choices=choices)
+    assert len(table_body(first, other, third)) == 3
 
 
-def test_bars(tmp_path: Path) -> None:
-    """A bar for every system and number of iterations, as high as the mean over seeds."""
-    from matplotlib import pyplot
-
-    rows = [row("rdm", 2, 10, seed=1), row("rdm", 2, 14, seed=2), row("rdm", 4, 20), row("vanilla", 4, 15)]
-    series = {"rdm": {2: rows[:2], 4: rows[2:3]}, "vanilla": {4: rows[3:]}}
-    figure, axes = pyplot.subplots()
-    bars(axes, series, "sacrebleu")
-    assert [bar.get_height() for bar in axes.patches] == [12, 20, 15]
-    assert [round(bar.get_x(), 3) for bar in axes.patches] == [-0.4, 0.6, 1.0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["2 iterations", "4 iterations"]
-    pyplot.close(figure)
-
-
-def test_lines_differ_in_colour() -> None:
-    """Level ones, of what has no iterations, as well."""
-    from matplotlib import pyplot
-
-    series = {"beam": {None: [row("beam", None, 3)]}, "greedy": {None: [row("greedy", None, 2)]}}
-    series["rdm"] = {2: [row("rdm", 2, 1)]}
-    figure, axes = pyplot.subplots()
-    against_iterations(axes, series, "sacrebleu")
-    assert len({line.get_color() for line in axes.lines}) == 3
-    pyplot.close(figure)
-
-
-def test_other_settings_are_not_averaged() -> None:
-    """What differs between rows is named, so that a table never mixes, say, two schedules."""
-    assert body(row("rdm", 2, 10, schedule="Linear"), row("rdm", 2, 20, schedule="Cosine")) == [
+def test_rows_with_different_settings_are_not_averaged() -> None:
+    """The label names the setting that differs."""
+    assert table_body(make_row("rdm", 2, 10, schedule="Linear"), make_row("rdm", 2, 20, schedule="Cosine")) == [
         ["rdm_absorbing", "rdm, schedule Linear", "10.00"],
         ["rdm_absorbing", "rdm, schedule Cosine", "20.00"],
     ]
     other = {"sacrebleu": {"value": 20, "signature": "nrefs:8"}}
-    assert body(row("rdm", 2, 10), row("rdm", 2, 20, metrics=other)) == [
+    assert table_body(make_row("rdm", 2, 10), make_row("rdm", 2, 20, metrics=other)) == [
         ["rdm_absorbing", "rdm, signature nrefs:1", "10.00"],
         ["rdm_absorbing", "rdm, signature nrefs:8", "20.00"],
     ]
 
 
-def test_skipped_is_not_a_number() -> None:
-    """A skipped metric says so, is no part of a mean, and the caption says what it needs."""
-    assert body(row("rdm", 2, None), row("rdm", 4, 12)) == [["rdm_absorbing", "rdm", "skipped", "12.00"]]
-    assert body(row("rdm", 2, None, seed=1), row("rdm", 2, 12, seed=2)) == [["rdm_absorbing", "rdm", "12.00"]]
-    assert "sacrebleu skipped: needs x" in caption([row("rdm", 2, None)], "sacrebleu")
+def test_skipped_metrics_are_not_averaged() -> None:
+    """The cell says so, and the caption gives the reason."""
+    assert table_body(make_row("rdm", 2, None), make_row("rdm", 4, 12)) == [
+        ["rdm_absorbing", "rdm", "skipped", "12.00"]
+    ]
+    assert table_body(make_row("rdm", 2, None, seed=1), make_row("rdm", 2, 12, seed=2)) == [
+        ["rdm_absorbing", "rdm", "12.00"]
+    ]
+    assert "sacrebleu skipped: needs x" in caption([make_row("rdm", 2, None)], "sacrebleu")
 
 
-def test_a_skipped_metric_replaces_no_number() -> None:
-    """Not when an evaluation is repeated without the model, nor where it needs candidates that m = 1 has not."""
-    assert body(row("rdm", 2, 12), row("rdm", 2, None)) == [["rdm_absorbing", "rdm", "12.00"]]
-    assert body(row("rdm", 2, 12, candidates=10), row("rdm", 2, None, candidates=1))[0][2] == "12.00"
+def test_skipped_metrics_do_not_replace_values() -> None:
+    """Of a repeated evaluation, or of one with other settings."""
+    assert table_body(make_row("rdm", 2, 12), make_row("rdm", 2, None)) == [["rdm_absorbing", "rdm", "12.00"]]
+    assert table_body(make_row("rdm", 2, 12, candidates=10), make_row("rdm", 2, None, candidates=1))[0][2] == "12.00"
 
 
-def test_cells_with_bars_stay_cells(tmp_path: Path) -> None:
-    """A signature that differs is part of a cell, and holds bars."""
-    entries = [row("rdm", 2, 10, metrics={"x": {"value": 10, "signature": f"a|draws:{n}"}}) for n in (1, 2)]
+def test_bars_in_cells_are_escaped(tmp_path: Path) -> None:
+    """Signatures contain bars and may be part of a label."""
+    entries = [make_row("rdm", 2, 10, metrics={"x": {"value": 10, "signature": f"a|draws:{n}"}}) for n in (1, 2)]
     page = write_report(entries, tmp_path)[0].read_text()
     assert r"| rdm_absorbing | rdm, signature a\|draws:2 | 10.00 |" in page
     assert markdown(["a"], [["b\n| c"]]) == "| a |\n| --- |\n| b \\| c |"
 
 
-def test_each_data_set_has_its_own_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_sets_have_separate_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = {"data": "b", "run": "outputs/b", "recipe": "5", "text": "t", "sentences": 20}
-    rows = [row("rdm", 2, 10, data="a", text="s"), row("rdm", 2, 20, **other)]
+    rows = [make_row("rdm", 2, 10, data="a", text="s"), make_row("rdm", 2, 20, **other)]
     files = write_report(rows, tmp_path)
     page = files[0].read_text()
     assert page.index("## a: sacrebleu") < page.index("| rdm_absorbing | rdm | 10.00 |") < page.index("## b: sacrebleu")
@@ -172,55 +133,37 @@ def test_each_data_set_has_its_own_tables(tmp_path: Path, capsys: pytest.Capture
     assert {"iterations_a.png", "iterations_b.png"} <= {file.name for file in files}
     assert files[1].read_text().count("begin{table}") == 2
     print_table(rows)
-    assert "data: a" in (told := capsys.readouterr().out)
-    assert "data: b" in told
+    assert "data: a" in (printed := capsys.readouterr().out)
+    assert "data: b" in printed
 
 
-def test_speed_beside_that_of_the_paper() -> None:
-    """The seconds for the whole test set, as the paper gives them for batches of 50."""
+def test_speed_is_compared_with_the_paper() -> None:
+    """The paper reports seconds for the whole test set in batches of 50."""
     timing = {"sentences": 3003, "sentences_per_second": 100.1, "machine": "m"}
     own = {**paper_row(data="wmt14_en_de"), **timing}
-    first, second = speeds([{**own, "batch_size": 50}])
+    first, second = speed_sections([{**own, "batch_size": 50}])
     assert "| rdm_absorbing | rdm_cond | 100.10 |" in first
     assert "sentences_per_second batch_size:50|m" in first
     assert "| rdm_absorbing | rdm_cond | 30.00 | 31.50 |" in second
-    assert len(list(speeds([{**own, "batch_size": 32}]))) == 1
+    assert len(list(speed_sections([{**own, "batch_size": 32}]))) == 1
 
 
-def test_many_lines_have_their_legend_beside_them(tmp_path: Path) -> None:
-    """As wide as a figure of a few lines, and the legend on top of that."""
-    from matplotlib import pyplot
-
-    def width(count: int) -> int:
-        rows = [row("rdm", 2, 10, schedule=f"number {n}") for n in range(count)]
-        (file, *_) = draw(rows, "sacrebleu", tmp_path)
-        return pyplot.imread(file).shape[1]
-
-    assert width(7) > width(6) + 100
-
-
-def test_twenty_lines_have_twenty_colours(tmp_path: Path) -> None:
-    rows = [row("rdm", steps, 10 + n, schedule=f"number {n}") for n in range(20) for steps in (2, 4)]
-    (_, svg, *_) = draw(rows, "sacrebleu", tmp_path)
-    assert len(set(re.findall(r"stroke: (#\w{6}); stroke-width: 1.5", svg.read_text()))) == 20
-
-
-def test_the_first_metric_with_a_value_leads() -> None:
+def test_first_metric_with_a_value_comes_first() -> None:
     chrf = {"value": 0.5, "signature": "s"}
-    rows = [row("rdm", 2, None)]
+    rows = [make_row("rdm", 2, None)]
     rows[0]["metrics"]["chrf"] = chrf
     assert metrics_of(rows) == ["chrf", "sacrebleu"]
     assert metrics_of(rows, "sacrebleu") == ["sacrebleu", "chrf"]
-    assert body(*rows, metric="chrf") == [["rdm_absorbing", "rdm", "0.5000"]]  # 0 to 1: more digits
+    assert table_body(*rows, metric="chrf") == [["rdm_absorbing", "rdm", "0.5000"]]  # values of 0 to 1 have four digits
 
 
 def paper_row(**more: Any) -> dict[str, Any]:
     metrics = {"tokenized_bleu": {"value": 33.0, "signature": "s"}}
-    return {**row("rdm_cond", 10, None), "data": "iwslt14_de_en", "metrics": metrics, **more}
+    return {**make_row("rdm_cond", 10, None), "data": "iwslt14_de_en", "metrics": metrics, **more}
 
 
-def test_published_numbers_have_their_own_column() -> None:
-    header, lines = cells([paper_row(), paper_row(steps=3)], "tokenized_bleu")
+def test_numbers_of_the_paper_have_their_own_column() -> None:
+    header, lines = iterations_table([paper_row(), paper_row(steps=3)], "tokenized_bleu")
     assert header == ["system", "decoding", "3 iterations", "10 iterations", "paper, 10 iterations"]
     assert lines == [["rdm_absorbing", "rdm_cond", "33.00", "33.00", "33.91"]]
     assert "not measured here but printed in the paper (tb:mt)" in caption([paper_row()], "tokenized_bleu")
@@ -238,31 +181,37 @@ def test_published_numbers_have_their_own_column() -> None:
     ],
     ids=str,
 )
-def test_published_numbers_must_match(other: dict[str, Any]) -> None:
-    header, _ = cells([paper_row(**other)], "tokenized_bleu")
+def test_numbers_of_the_paper_need_matching_rows(other: dict[str, Any]) -> None:
+    header, _ = iterations_table([paper_row(**other)], "tokenized_bleu")
     assert not any("paper" in name for name in header)
 
 
-def test_latex() -> None:
-    text = latex(*cells([row("rdm", 2, 10, seed=1), row("rdm", 2, 14, seed=2)], "sacrebleu"), notes="50%")
+def test_latex_is_escaped() -> None:
+    text = latex(
+        *iterations_table([make_row("rdm", 2, 10, seed=1), make_row("rdm", 2, 14, seed=2)], "sacrebleu"), notes="50%"
+    )
     assert r"\caption{50\%}" in text
     assert r"rdm\_absorbing & rdm & 12.00 $\pm$ 2.83 \\" in text
     assert r"\begin{tabular}{llr}" in text
     assert escape("a_b 50% {x}|") == r"a\_b 50\% \{x\}\textbar{}"
 
 
-def digests(files: list[Path]) -> dict[str, str]:
+def file_hashes(files: list[Path]) -> dict[str, str]:
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
-def test_report_is_the_same_to_the_byte(tmp_path: Path) -> None:
-    rows = [row("rdm", 2, 10), row("rdm", 4, 12, sentences_per_second=3.0), row("greedy", None, 15, system="ar")]
+def test_report_is_reproducible_to_the_byte(tmp_path: Path) -> None:
+    rows = [
+        make_row("rdm", 2, 10),
+        make_row("rdm", 4, 12, sentences_per_second=3.0),
+        make_row("greedy", None, 15, system="ar"),
+    ]
     for entry in rows:
         append(tmp_path / "run" / "results.jsonl", entry)
-    first, second = (write_report(read([tmp_path]), tmp_path / name) for name in ("one", "two"))
+    first, second = (write_report(read_results([tmp_path]), tmp_path / name) for name in ("one", "two"))
     figures = [f"{name}.{kind}" for name in ("iterations", "speed", "ablation") for kind in ("png", "svg")]
     assert [file.name for file in first] == ["report.md", "report.tex", *figures]
-    assert digests(first) == digests(second)
+    assert file_hashes(first) == file_hashes(second)
     page = first[0].read_text()
     assert "| rdm_absorbing | rdm | 10.00 | 12.00 |  |" in page
     assert "\n\nsacrebleu nrefs:1; data: toy; sentences: 10\n" in page
@@ -270,30 +219,28 @@ def test_report_is_the_same_to_the_byte(tmp_path: Path) -> None:
     assert "| rdm_absorbing | rdm | 5.00 | 3.00 |  |" in page
     assert first[2].read_bytes().startswith(b"\x89PNG")
     assert "![sacrebleu, ablation](ablation.png)" in page
-    other = digests(write_report(rows[:2], tmp_path / "three"))
+    other = file_hashes(write_report(rows[:2], tmp_path / "three"))
     for name in ("iterations.svg", "ablation.svg"):
-        assert other[name] != digests(first)[name]
+        assert other[name] != file_hashes(first)[name]
 
 
-def test_what_training_took(tmp_path: Path) -> None:
-    """A line a run and checkpoint, however often it was evaluated."""
-    took = {"parameters": 5_983_103, "steps": 900, "target_tokens": 812_345, "seconds": 90.0, "machine": "a CPU"}
+def test_training_table_has_a_line_per_run_and_checkpoint(tmp_path: Path) -> None:
+    cost = {"parameters": 5_983_103, "steps": 900, "target_tokens": 812_345, "seconds": 90.0, "machine": "a CPU"}
     runs = [
-        {"run": name, "training": {"overrides": words, **took}} for name, words in (("b", []), ("a", ["x=1", "y=2"]))
+        {"run": name, "training": {"overrides": words, **cost}} for name, words in (("b", []), ("a", ["x=1", "y=2"]))
     ]
-    rows = [row("rdm", steps, 10, **run) for steps in (2, 4) for run in runs]
-    page = write_report([*rows, row("rdm", 2, 10, run="old")], tmp_path)[0].read_text()
+    rows = [make_row("rdm", steps, 10, **run) for steps in (2, 4) for run in runs]
+    page = write_report([*rows, make_row("rdm", 2, 10, run="old")], tmp_path)[0].read_text()
     assert page.endswith(
         "| a | rdm_absorbing | 1 | 5,983,103 | 900 | 812,345 | 1.5 | a CPU | `x=1 y=2` |\n"
         "| b | rdm_absorbing | 1 | 5,983,103 | 900 | 812,345 | 1.5 | a CPU |  |\n"
     )
 
 
-def test_report_of_skipped_metrics_only(tmp_path: Path) -> None:
-    """Nothing to draw is no failure."""
-    assert "skipped" in write_report([row("rdm", 2, None)], tmp_path)[0].read_text()
+def test_report_of_skipped_metrics_alone(tmp_path: Path) -> None:
+    assert "skipped" in write_report([make_row("rdm", 2, None)], tmp_path)[0].read_text()
 
 
-def test_terminal_table(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table([row("rdm", 2, 10)])
+def test_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([make_row("rdm", 2, 10)])
     assert "10.00" in capsys.readouterr().out

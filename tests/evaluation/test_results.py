@@ -1,5 +1,6 @@
-"""The results store: rows, saved hypotheses, and the comparison of two of them."""
+"""The results store, files of hypotheses, and their comparison."""
 
+import math
 import resource
 import signal
 from concurrent.futures import ProcessPoolExecutor
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 
 from rdm.compare import paired_bootstrap
 from rdm.errors import UserError
-from rdm.evaluation.decode import Outputs
-from rdm.evaluation.results import Row, append, find, fingerprint, read, read_hypotheses, write_hypotheses
+from rdm.evaluation.hypotheses import Outputs, read_hypotheses, write_hypotheses
+from rdm.evaluation.results import Row, append, find_row, fingerprint, read_results
 
 ODD = "x\n\r\u2028\0\x85👩\u200d👧\u202e\ufeff" * 500
 
@@ -24,17 +25,17 @@ def write_many(arguments: tuple[str, int]) -> None:
         append(Path(file), {"writer": writer, "number": number, "text": ODD})
 
 
-def test_parallel_writers_leave_whole_rows(tmp_path: Path) -> None:
+def test_parallel_writers_do_not_mix_rows(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
     with ProcessPoolExecutor(4) as pool:
         list(pool.map(write_many, [(str(file), writer) for writer in range(4)]))
-    rows = read([file])
+    rows = read_results([file])
     assert sorted((r["writer"], r["number"]) for r in rows) == [(w, n) for w in range(4) for n in range(50)]
     assert all(row["text"] == ODD for row in rows)
 
 
-def test_a_row_that_could_not_be_written_spoils_no_other(tmp_path: Path) -> None:
-    """The disk is full in the middle of a row."""
+def test_failed_write_leaves_other_rows_readable(tmp_path: Path) -> None:
+    """The file size limit is reached in the middle of a row."""
     file = tmp_path / "results.jsonl"
     append(file, {"a": 1})
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -47,7 +48,7 @@ def test_a_row_that_could_not_be_written_spoils_no_other(tmp_path: Path) -> None
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, ignored)
     append(file, {"a": 2})
-    assert read([file]) == [{"a": 1}, {"a": 2}]
+    assert read_results([file]) == [{"a": 1}, {"a": 2}]
 
 
 values = st.recursive(
@@ -59,83 +60,99 @@ values = st.recursive(
 
 @given(rows=st.lists(st.dictionaries(st.text(), values, max_size=4), max_size=4))
 @settings(deadline=None, derandomize=True)
-def test_rows_come_back_as_they_were(rows: list[Row]) -> None:
-    """Whatever they hold, in the order they were written; a fingerprint stands for the values alone."""
+def test_rows_are_read_as_written(rows: list[Row]) -> None:
+    """Any content, in the order of writing; fingerprints do not depend on the order of keys."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / "deeper" / "results.jsonl"
         file.parent.mkdir()
         file.touch()
         for row in rows:
             append(file, row)
-        assert read([file]) == read([folder]) == rows
+        assert read_results([file]) == read_results([folder]) == rows
     assert [fingerprint(row) for row in rows] == [fingerprint(dict(reversed(row.items()))) for row in rows]
 
 
 @given(texts=st.lists(st.tuples(st.text(), st.text(), st.text()), min_size=1, max_size=4))
 @settings(deadline=None, derandomize=True, max_examples=50)
-def test_any_text_can_be_a_hypothesis(texts: list[tuple[str, str, str]]) -> None:
+def test_hypotheses_may_be_any_text(texts: list[tuple[str, str, str]]) -> None:
     sources, references, outputs = (list(column) for column in zip(*texts, strict=True))
     with TemporaryDirectory() as folder:
-        lines = read_hypotheses(save(Path(folder) / "x.jsonl", sources, references, outputs))
+        lines = read_hypotheses(write_lines(Path(folder) / "x.jsonl", sources, references, outputs))
     assert [(line["source"], line["references"][0], line["hypothesis"]) for line in lines] == texts
 
 
-def test_missing_and_broken_files(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no"):
-        read([tmp_path / "nothing"])
-    broken = tmp_path / "results.jsonl"
-    broken.write_text('{"a": 1}\n{"a":')
+def test_missing_and_damaged_files_are_user_errors(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        read_results([tmp_path / "nothing"])
+    damaged = tmp_path / "results.jsonl"
+    damaged.write_text('{"a": 1}\n{"a":')
     with pytest.raises(UserError, match="line 2"):
-        read([broken])
-    with pytest.raises(UserError, match="there is no"):
+        read_results([damaged])
+    with pytest.raises(UserError, match="does not exist"):
         read_hypotheses(tmp_path / "nothing")
-    broken.write_text('{"a": 1}\n')
-    with pytest.raises(UserError, match="does not hold hypotheses"):
-        read_hypotheses(broken)
+    damaged.write_text('{"a": 1}\n')
+    with pytest.raises(UserError, match="has no hypotheses"):
+        read_hypotheses(damaged)
 
 
-def test_find(tmp_path: Path) -> None:
-    """The last row of an evaluation; rows of others, and of earlier versions, do not count."""
+def test_find_row(tmp_path: Path) -> None:
+    """The last row with the hash is found; rows without a hash (of old versions) are ignored."""
     file = tmp_path / "results.jsonl"
-    assert find(file, "a") is None
+    assert find_row(file, "a") is None
     for row in ({"n": 0}, {"n": 1, "evaluation": "a"}, {"n": 2, "evaluation": "b"}, {"n": 3, "evaluation": "a"}):
         append(file, row)
-    assert find(file, "a") == {"n": 3, "evaluation": "a"}
-    assert find(file, "c") is None
+    assert find_row(file, "a") == {"n": 3, "evaluation": "a"}
+    assert find_row(file, "c") is None
 
 
-def test_fingerprint() -> None:
-    """The order of settings does not matter, their values do."""
+def test_fingerprint_depends_on_values_only() -> None:
     assert fingerprint({"a": 1, "b": [2]}) == fingerprint({"b": [2], "a": 1})
     assert fingerprint({"a": 1}) != fingerprint({"a": 2})
 
 
-def test_hypotheses_come_back(tmp_path: Path) -> None:
-    """Line separators inside a text are no line ends."""
+def test_hypotheses_are_read_as_written(tmp_path: Path) -> None:
+    """Unicode line separators in a text do not end a line; scores that JSON cannot hold are null."""
     file = tmp_path / "hypotheses" / "x.jsonl"
-    outputs = Outputs(["é\u2028x", "b"], [["é\u2028x", "q"], ["b", "r"]], 1.0)
+    texts, candidates = ["é\u2028x", "b"], [["é\u2028x", "q"], ["b", "r"]]
+    outputs = Outputs(texts, [-0.25, -1 / 3], candidates, [[-0.25, -0.5], [-1 / 3, -math.inf]], 1.0)
     write_hypotheses(file, ["s", "t"], [["1", "2"], ["3", "4"]], outputs)
     assert read_hypotheses(file) == [
-        {"source": "s", "references": ["1", "3"], "hypothesis": "é\u2028x", "candidates": ["é\u2028x", "q"]},
-        {"source": "t", "references": ["2", "4"], "hypothesis": "b", "candidates": ["b", "r"]},
+        {
+            "source": "s",
+            "references": ["1", "3"],
+            "hypothesis": "é\u2028x",
+            "score": -0.25,
+            "candidates": ["é\u2028x", "q"],
+            "scores": [-0.25, -0.5],
+        },
+        {
+            "source": "t",
+            "references": ["2", "4"],
+            "hypothesis": "b",
+            "score": -0.333333,
+            "candidates": ["b", "r"],
+            "scores": [-0.333333, None],
+        },
     ]
     assert [path.name for path in file.parent.iterdir()] == ["x.jsonl"]
 
 
-def save(file: Path, sources: list[str], references: list[str], hypotheses: list[str]) -> Path:
-    write_hypotheses(file, sources, [references], Outputs(hypotheses, [[text] for text in hypotheses], 1.0))
+def write_lines(file: Path, sources: list[str], references: list[str], hypotheses: list[str]) -> Path:
+    scores = [0.0] * len(hypotheses)
+    outputs = Outputs(hypotheses, scores, [[text] for text in hypotheses], [[score] for score in scores], 1.0)
+    write_hypotheses(file, sources, [references], outputs)
     return file
 
 
-def test_paired_bootstrap(tmp_path: Path) -> None:
-    """A clear difference is found, none where there is none, and the same samples are drawn every time."""
+def test_paired_bootstrap_finds_clear_differences_only(tmp_path: Path) -> None:
+    """The p-value is small for a clear difference and large for none; results are reproducible."""
     sources = [str(i) for i in range(40)]
     references = [f"the quick fox number {i} jumps over dog {i}" for i in range(40)]
     worse = [text.replace("quick", "slow").replace("over", "under") for text in references]
     same = [text if i % 2 else worse[i] for i, text in enumerate(references)]
     mixed = [worse[i] if i % 2 else text for i, text in enumerate(references)]
     files = {
-        name: save(tmp_path / name, sources, references, texts)
+        name: write_lines(tmp_path / name, sources, references, texts)
         for name, texts in {"good": references, "worse": worse, "odd": same, "even": mixed}.items()
     }
     for name, (one, two) in paired_bootstrap(files["worse"], files["good"], samples=200).items():
@@ -149,8 +166,8 @@ def test_paired_bootstrap(tmp_path: Path) -> None:
     assert all("bs:200" in name for name in first)
 
 
-def test_comparison_needs_the_same_sources(tmp_path: Path) -> None:
-    one = save(tmp_path / "a", ["s"], ["r"], ["h"])
-    two = save(tmp_path / "b", ["t"], ["r"], ["h"])
-    with pytest.raises(UserError, match="not of the same sources"):
+def test_comparison_of_different_sources_is_a_user_error(tmp_path: Path) -> None:
+    one = write_lines(tmp_path / "a", ["s"], ["r"], ["h"])
+    two = write_lines(tmp_path / "b", ["t"], ["r"], ["h"])
+    with pytest.raises(UserError, match="have different sources or references"):
         paired_bootstrap(one, two)

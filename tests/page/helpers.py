@@ -1,4 +1,4 @@
-"""Decodings written by hand."""
+"""Trajectories for tests of the page."""
 
 from rdm.decoding.trace import Step, Token, TokenState
 from rdm.page.trajectory import Candidate, Example, Trajectory
@@ -12,7 +12,7 @@ SHORT = [[NOISE] * 3, [NEW, NEW, NEW]]
 
 
 def trajectory(strategy: str, states: list[list[TokenState]], word: str = "word") -> Trajectory:
-    """A decoding with these states; the token at position ``n`` is ``<mask>`` or ``word``."""
+    """A trajectory with these states; tokens are ``<mask>`` if noisy and ``word`` otherwise."""
     steps = []
     for iteration, row in enumerate(states):
         tokens = [

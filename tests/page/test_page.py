@@ -1,16 +1,16 @@
-"""The HTML of the page, read without a browser."""
+"""The HTML of the decoding page."""
 
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-from rdm.page.page import Page, render, side_by_side, widths
+from rdm.page.page import Page, merge_examples, render, token_widths
 from rdm.page.trajectory import Example
 from tests.page.helpers import EVIL, EVIL_ATTRIBUTE, EXAMPLES, LONG, NEW, NOISE, SHORT, trajectory
 
 
 class Tags(HTMLParser):
-    """All tags of a page with their attributes, and its text."""
+    """Collects the tags of a page with their attributes, and its text."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Tags(HTMLParser):
 
 
 def test_text_is_escaped() -> None:
-    """Whatever a source, token or setting reads, it makes no tag, and it is shown as it is."""
+    """Markup in sources, tokens and settings is shown verbatim and makes no tags."""
     page = Tags(render(EXAMPLES))
     names = [name for name, _ in page.tags]
     assert names.count("script") == 1
@@ -35,16 +35,16 @@ def test_text_is_escaped() -> None:
     assert EVIL in page.text
     assert EVIL_ATTRIBUTE in page.text
     titles = {attributes["title"] for name, attributes in page.tags if name == "span" and "title" in attributes}
-    assert f"{EVIL}: kept, 75% sure" in titles
+    assert f"{EVIL}: kept, probability 75%" in titles
 
 
-def test_nothing_is_fetched() -> None:
+def test_page_loads_no_external_resources() -> None:
     html = render(EXAMPLES)
     assert "://" not in html
     assert not re.search(r"url\(|@import|<link|\ssrc=", html.replace("&lt;img src=", ""))
 
 
-def test_every_token_of_every_iteration() -> None:
+def test_page_has_every_token_of_every_iteration() -> None:
     tags = Tags(render([Example("a source", [], [trajectory("long", LONG)])])).tags
     steps: list[list[str]] = []
     for _, attributes in tags:
@@ -57,18 +57,18 @@ def test_every_token_of_every_iteration() -> None:
     assert "reference" not in Tags(render([Example("x", [], [trajectory("short", SHORT)])])).text
 
 
-def test_room_for_the_longest_token() -> None:
-    """A mask takes the room of two letters."""
-    assert widths(trajectory("x", [[NOISE, NOISE], [NEW, NOISE]], "longest")) == {0: 7, 1: 2}
+def test_token_widths_are_those_of_the_longest_text() -> None:
+    """A mask counts as two characters."""
+    assert token_widths(trajectory("x", [[NOISE, NOISE], [NEW, NOISE]], "longest")) == {0: 7, 1: 2}
 
 
-def test_side_by_side() -> None:
+def test_examples_of_one_source_are_merged() -> None:
     first, second, third = (trajectory(name, SHORT) for name in ("first", "second", "third"))
-    merged = side_by_side([Example("a", ["r"], [first]), Example("b", [], [second]), Example("a", ["r"], [third])])
+    merged = merge_examples([Example("a", ["r"], [first]), Example("b", [], [second]), Example("a", ["r"], [third])])
     assert merged == [Example("a", ["r"], [first, third]), Example("b", [], [second])]
 
 
-def test_write(tmp_path: Path) -> None:
+def test_page_is_written_into_a_new_folder(tmp_path: Path) -> None:
     page = Page(tmp_path / "new" / "page.html", EXAMPLES)
     page.write()
     assert page.file.read_text(encoding="utf-8") == render(EXAMPLES)

@@ -1,1 +1,1 @@
-"""Metrics, chosen by ``metrics=``: objects that turn hypotheses into a :class:`~rdm.evaluation.metrics.base.Metric`."""
+"""Metrics of decoded text, chosen by ``metrics=``; each is a :class:`~rdm.evaluation.metrics.base.Scorer`."""

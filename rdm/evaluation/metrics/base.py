@@ -1,27 +1,38 @@
-"""What a metric is: a number with how it was computed, or the reason why there is none."""
+"""Interface of metrics: a value with the signature of its computation, or the reason why there is no value."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from rdm.describe import Described
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A value and its signature; without a value, why it was skipped. A missing value is never 0."""
+    """The result of a metric.
+
+    Args:
+        value: None if the metric was skipped; a missing value is never 0.
+        signature: how the value was computed.
+        error: standard error of the value, if known.
+        skipped: why there is no value.
+        settings: description of the scorer.
+    """
 
     name: str
     value: float | None
     signature: str = ""
-    error: float | None = None  # standard error of the value, where there is one
+    error: float | None = None
     skipped: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
 
     def row(self) -> dict[str, Any]:
-        """What a result row keeps under the metric's name."""
+        """The entry of a result row under the metric's name."""
         if self.value is None:
-            return {"value": None, "skipped": self.skipped}
+            return {"value": None, "skipped": self.skipped, "settings": self.settings}
         error = {} if self.error is None else {"error": round(self.error, 6)}
-        return {"value": round(self.value, 6), **error, "signature": self.signature}
+        return {"value": round(self.value, 6), **error, "signature": self.signature, "settings": self.settings}
 
     def __str__(self) -> str:
         if self.value is None:
@@ -31,20 +42,27 @@ class Metric:
 
 @dataclass(frozen=True)
 class Texts:
-    """What is scored; ``n`` sources."""
+    """The input of a metric, for ``n`` sources.
 
-    hypotheses: Sequence[str]  # n texts
-    references: Sequence[Sequence[str]]  # one or more lists of n texts
-    sources: Sequence[str]  # n texts: what was given
-    candidates: Sequence[Sequence[str]]  # for each source, all texts its hypothesis was chosen from
+    Args:
+        hypotheses: ``n`` texts.
+        references: one or more lists of ``n`` texts.
+        sources: ``n`` texts.
+        candidates: for each source all texts its hypothesis was selected from.
+    """
+
+    hypotheses: Sequence[str]
+    references: Sequence[Sequence[str]]
+    sources: Sequence[str]
+    candidates: Sequence[Sequence[str]]
 
 
 class Skipped(Exception):
-    """Raised by a scorer that cannot give a value here; the message says what it needs."""
+    """Raised by a scorer that cannot compute a value; the message says what it needs."""
 
 
-class Scorer(ABC):
-    """Computes one metric."""
+class Scorer(Described, ABC):
+    """Computes one metric. Subclasses set ``name`` and implement :meth:`score`."""
 
     name: str
 
@@ -55,11 +73,12 @@ class Scorer(ABC):
         sources: Sequence[str] = (),
         candidates: Sequence[Sequence[str]] = (),
     ) -> Metric:
-        """The metric of ``hypotheses``; see :class:`Texts`."""
-        return self.measure(Texts(hypotheses, references, sources, candidates))
+        """Compute the metric; for the arguments see :class:`Texts`."""
+        metric = self.compute(Texts(hypotheses, references, sources, candidates))
+        return replace(metric, settings=self.describe())
 
-    def measure(self, texts: Texts) -> Metric:
-        """The metric, or why there is none."""
+    def compute(self, texts: Texts) -> Metric:
+        """Compute the metric; one that cannot be computed is skipped with a reason."""
         try:
             value, signature = self.score(texts)
         except Skipped as reason:
@@ -68,4 +87,4 @@ class Scorer(ABC):
 
     @abstractmethod
     def score(self, texts: Texts) -> tuple[float, str]:
-        """Value and signature, or :class:`Skipped`."""
+        """Return value and signature, or raise :class:`Skipped`."""

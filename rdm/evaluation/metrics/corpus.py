@@ -1,4 +1,4 @@
-"""Corpus-level overlap with references, by sacreBLEU."""
+"""Corpus-level metrics by sacreBLEU."""
 
 import re
 from collections.abc import Sequence
@@ -11,19 +11,19 @@ from rdm.evaluation.metrics.base import Scorer, Texts
 
 @lru_cache(maxsize=1)
 def _bleu() -> BLEU:
-    """One for all texts: sacreBLEU keeps each sentence for as long as it can under the object that has tokenised it."""
-    return BLEU(force=True)  # our own text ends in a separate full stop
+    """One object for all calls: sacreBLEU caches tokenised sentences per object, so new objects would leak memory."""
+    return BLEU(force=True)  # no warning about text that ends in a separate full stop
 
 
 def sacre_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, str]:
-    """Corpus BLEU and its signature, against one or more lists of references."""
+    """Compute corpus BLEU (0 to 100) against one or more lists of references, and its signature."""
     bleu = _bleu()
     value = bleu.corpus_score(list(hypotheses), [list(stream) for stream in references]).score
     return value, str(bleu.get_signature())
 
 
 class SacreBleu(Scorer):
-    """BLEU on raw text, tokenised by sacreBLEU itself (13a); 0 to 100."""
+    """Corpus BLEU of raw text, tokenised by sacreBLEU (13a); 0 to 100."""
 
     name = "sacrebleu"
 
@@ -32,7 +32,7 @@ class SacreBleu(Scorer):
 
 
 class ChrF(Scorer):
-    """Character n-gram F score; 0 to 100."""
+    """chrF, the character n-gram F-score; 0 to 100."""
 
     name = "chrf"
 
@@ -43,10 +43,10 @@ class ChrF(Scorer):
 
 
 def split_compounds(text: str) -> str:
-    """``a-b`` becomes ``a ##AT##-##AT## b``.
+    """Replace ``a-b`` by ``a ##AT##-##AT## b``.
 
-    One pass from the left, as in the script behind the published numbers: of ``rock-n-roll`` only the first hyphen is
-    split, because the letter after it is used up.
+    In one pass from the left, as in the script behind the published numbers: in ``rock-n-roll`` only the first hyphen
+    is split, because the match consumes the letter after it.
     """
     return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", text)
 
@@ -54,7 +54,7 @@ def split_compounds(text: str) -> str:
 class TokenizedBleu(Scorer):
     """The paper's BLEU for translation: case-sensitive multi-bleu after compound splitting; 0 to 100.
 
-    For text that is tokenised already (Moses), hypotheses and references alike; on raw text it compares with nothing.
+    Hypotheses and references must be Moses-tokenised. Values of raw text are not comparable with published ones.
     """
 
     name = "tokenized_bleu"

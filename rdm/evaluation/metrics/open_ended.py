@@ -1,4 +1,4 @@
-"""Open-ended text: how much a text repeats itself. No model is needed; see pretrained.py for those that need one."""
+"""Repetition metrics of open-ended text that need no pretrained model."""
 
 import math
 
@@ -7,10 +7,10 @@ from rdm.evaluation.metrics.sentence import ngrams
 
 
 class Diversity(Scorer):
-    """``100 * prod_{n=2..4} (1 - rep-n / 100)``, ``rep-n = 100 * (1 - different / all n-grams)``.
+    """Diversity ``100 * prod_{n=2..4} (1 - rep-n / 100)``, ``rep-n = 100 * (1 - unique / all n-grams)``.
 
-    Counted within each text and summed over texts before dividing (Su et al., 2022; their script overlooks the last
-    n-gram of a text, this does not).
+    N-grams are counted within each text, and counts are summed over texts before dividing (Su et al., 2022). Their
+    script omits the last n-gram of each text; this implementation counts it.
     """
 
     name = "diversity"
@@ -27,7 +27,7 @@ class Diversity(Scorer):
 
 
 class TokenEntropy(Scorer):
-    """Mean entropy, in nats, of the words of a text: a low generative perplexity is worth little if this is low too."""
+    """Mean entropy of the words of a text, in nats. Repetitive text has low entropy and low generative perplexity."""
 
     name = "token_entropy"
 

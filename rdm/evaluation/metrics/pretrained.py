@@ -1,6 +1,6 @@
-"""Metrics that ask a pretrained model: from a local folder, the cache or the hub; without it they are skipped.
+"""Metrics that need a pretrained model from a local folder, the Hub cache or the Hub, and the ``metrics`` extra.
 
-They need the ``metrics`` extra. Nothing here waits for a hub that cannot be reached, and nothing makes a run fail.
+They are skipped if the model or a package is not available; an error of theirs never fails an evaluation.
 """
 
 import os
@@ -22,7 +22,7 @@ from rdm.evaluation.metrics.base import Metric, Scorer, Skipped, Texts
 
 @lru_cache(maxsize=1)
 def hub_reachable() -> bool:
-    """Whether the hub answers within seconds; its own client would try again for half a minute."""
+    """Whether the Hub answers within three seconds; its own client would retry for half a minute."""
     if os.environ.get("HF_HUB_OFFLINE", "0").upper() not in ("0", "", "FALSE", "NO", "OFF"):
         return False
     if "https" in getproxies():
@@ -35,8 +35,8 @@ def hub_reachable() -> bool:
     return True
 
 
-def locate(model: str) -> str:
-    """What to load ``model`` from: a folder, or its name where the hub can be asked. Raises :class:`OSError`."""
+def resolve_model(model: str) -> str:
+    """Resolve ``model`` to a folder or, if the Hub is reachable, to its Hub id; raises :class:`OSError`."""
     if Path(model).is_dir():
         return model
     if model.startswith((".", "/", "~")):
@@ -48,36 +48,41 @@ def locate(model: str) -> str:
     return snapshot_download(model, local_files_only=True)
 
 
-def device() -> str:
+def default_device() -> str:
+    """The device of pretrained models."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-class NeedsModel(Scorer):
-    """A scorer with a pretrained model.
+class PretrainedScorer(Scorer):
+    """Base class of scorers with a pretrained model.
 
     Args:
-        model: a name on the hub, or a folder.
-        batch_size: texts at once.
+        model: a Hub id or a local folder.
+        batch_size: texts per batch.
     """
 
     def __init__(self, model: str, batch_size: int = 16) -> None:
         self.model, self.batch_size = model, batch_size
 
-    def measure(self, texts: Texts) -> Metric:
+    def compute(self, texts: Texts) -> Metric:
         try:
-            return super().measure(texts)
+            return super().compute(texts)
         except ImportError:
             reason = f"needs {self.model} and the metrics extra (pip install -e '.[metrics]')"
-        except OSError:  # what transformers and the hub raise without a network, a ConnectionError included
+        except OSError:  # raised by transformers and the Hub client without a network (ConnectionError is one)
             reason = f"needs {self.model}"
-        except Exception as error:  # another kind of model, a damaged file, too little memory
-            told = str(error).partition("\n")[0]
-            reason = f"needs {self.model} in working order ({type(error).__name__}: {told})"
+        except Exception as error:  # e.g. a model of the wrong type, a damaged file, out of memory
+            message = str(error).partition("\n")[0]
+            reason = f"needs {self.model} in working order ({type(error).__name__}: {message})"
         return Metric(self.name, None, skipped=reason)
 
 
-class BertScore(NeedsModel):
-    """Mean BERTScore F1; 0 to 1. ``num_layers`` is the layer to compare at: 40 goes with the default model."""
+class BertScore(PretrainedScorer):
+    """Mean BERTScore F1; 0 to 1.
+
+    Args:
+        num_layers: the layer whose representations are compared; 40 is the recommended one of the default model.
+    """
 
     name = "bertscore"
 
@@ -91,11 +96,14 @@ class BertScore(NeedsModel):
         from bert_score import BERTScorer
 
         scorer = BERTScorer(
-            model_type=locate(self.model), num_layers=self.num_layers, batch_size=self.batch_size, device=device()
+            model_type=resolve_model(self.model),
+            num_layers=self.num_layers,
+            batch_size=self.batch_size,
+            device=default_device(),
         )
-        # The model's own limit, not the placeholder of 10^30 that some tokenizers carry and fast ones cannot take.
+        # Some tokenizers have a placeholder of 10^30 here, which overflows in fast tokenizers.
         scorer._tokenizer.model_max_length = min(scorer._tokenizer.model_max_length, 512)
-        # An empty hypothesis scores 0, as bert-score says itself; but it cannot read one with every tokenizer.
+        # Empty hypotheses score 0, as in bert-score, which fails on them with some tokenizers.
         pairs = [
             (text, group) for text, *group in zip(texts.hypotheses, *texts.references, strict=True) if text.strip()
         ]
@@ -107,37 +115,44 @@ class BertScore(NeedsModel):
 
 
 class LanguageModel:
-    """A causal language model that scores text."""
+    """A pretrained causal language model that scores text.
+
+    Args:
+        model: a Hub id or a local folder.
+        batch_size: texts per batch.
+        max_tokens: longer inputs are truncated.
+    """
 
     def __init__(self, model: str, batch_size: int, max_tokens: int) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        place = locate(model)
-        self.tokenizer = AutoTokenizer.from_pretrained(place)
-        self.model = AutoModelForCausalLM.from_pretrained(place).to(device()).eval()
+        source = resolve_model(model)
+        self.tokenizer = AutoTokenizer.from_pretrained(source)
+        self.model = AutoModelForCausalLM.from_pretrained(source).to(default_device()).eval()
         self.batch_size, self.max_tokens = batch_size, max_tokens
 
     def ids(self, text: str, special: bool) -> list[int]:
+        """Tokenise a text, with the special tokens of the model or without."""
         return self.tokenizer(text, add_special_tokens=special).input_ids
 
     @torch.inference_mode()
     def _run(self, rows: Sequence[list[int]]) -> Iterator[tuple[list[int], Any, int]]:
-        """Every row of ids with the model's output for its batch and its place there."""
+        """Yield every row of ids with the model's output for its batch and its index in the batch."""
         for start in range(0, len(rows), self.batch_size):
             batch = rows[start : start + self.batch_size]
-            padded = pad_sequence([torch.tensor(row) for row in batch], batch_first=True).to(device())
+            padded = pad_sequence([torch.tensor(row) for row in batch], batch_first=True).to(default_device())
             lengths = torch.tensor([len(row) for row in batch], device=padded.device)
             mask = (torch.arange(padded.shape[1], device=padded.device) < lengths[:, None]).long()
             output = self.model(input_ids=padded, attention_mask=mask, output_hidden_states=True)
             yield from ((row, output, index) for index, row in enumerate(batch))
 
     def log_probs(self, prefixes: Sequence[str], texts: Sequence[str]) -> list[Tensor]:
-        """For every text the log-probability of each of its tokens after its prefix (or the start symbol)."""
+        """Log-probabilities of the tokens of each text, given its prefix (or the start symbol if that is empty)."""
         start = self.tokenizer.bos_token_id
         if start is None:
             start = self.tokenizer.eos_token_id
         contexts = [self.ids(prefix, special=True) or [start] for prefix in prefixes]
-        # A text that continues something starts with a space, like any word inside a sentence.
+        # Tokenizers distinguish words inside a sentence by the space before them.
         joined = [f" {text}" if prefix and text else text for prefix, text in zip(prefixes, texts, strict=True)]
         rows = [
             (c + self.ids(text, special=False))[: self.max_tokens] for c, text in zip(contexts, joined, strict=True)
@@ -150,13 +165,13 @@ class LanguageModel:
         return results
 
     def features(self, texts: Sequence[str]) -> Tensor:
-        """``[texts, D]``: the last hidden state of the last token of each, which are those MAUVE compares."""
+        """The features MAUVE compares, ``[texts, D]``: the last hidden state of the last token of each text."""
         rows = [self.ids(text, special=True)[: self.max_tokens] or [self.tokenizer.eos_token_id] for text in texts]
         return torch.stack([o.hidden_states[-1][i, len(row) - 1].float().cpu() for row, o, i in self._run(rows)])
 
 
-class Mauve(NeedsModel):
-    """MAUVE of the hypotheses, each behind its source, against the first references; percent."""
+class Mauve(PretrainedScorer):
+    """MAUVE of the hypotheses against the first references, each preceded by its source; percent."""
 
     name = "mauve"
 
@@ -178,8 +193,8 @@ class Mauve(NeedsModel):
         return 100 * float(result.mauve), f"{signature}|seed:{self.seed}|percent|mauve-text:{version('mauve-text')}"
 
 
-class Coherence(NeedsModel):
-    """Mean over texts of the mean log-likelihood of a token given the source and the tokens before it."""
+class Coherence(PretrainedScorer):
+    """Mean over texts of the mean log-likelihood of a token given the source and the preceding tokens."""
 
     name = "coherence"
 
@@ -197,8 +212,11 @@ class Coherence(NeedsModel):
         return torch.stack(means).mean().item(), signature
 
 
-class GenerativePerplexity(NeedsModel):
-    """``exp`` of the mean negative log-likelihood of a token, of the hypotheses alone. Read it with the entropy."""
+class GenerativePerplexity(PretrainedScorer):
+    """``exp`` of the mean negative log-likelihood of a token of the hypotheses, without their sources.
+
+    Repetitive text has low values, too; see :class:`~rdm.evaluation.metrics.open_ended.TokenEntropy`.
+    """
 
     name = "generative_perplexity"
 

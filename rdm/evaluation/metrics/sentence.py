@@ -1,4 +1,4 @@
-"""The DiffuSeq protocol for question generation and paraphrase: means over sentences, 0 to 1."""
+"""Sentence-level metrics of DiffuSeq's protocol for question generation and paraphrase; 0 to 1."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,14 +12,14 @@ from rdm.evaluation.metrics.base import Scorer, Skipped, Texts
 
 
 def ngrams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
-    """How often each n-gram occurs."""
+    """Count the n-grams of a text."""
     return Counter(zip(*(words[i:] for i in range(n)), strict=False))
 
 
 class SentenceBleu(Scorer):
-    """Mean sentence BLEU over words (NLTK, smoothing method 4), the hypothesis against its references.
+    """Mean sentence BLEU over words, as NLTK computes it with smoothing method 4.
 
-    The official script hands the two over the wrong way round; here they are right.
+    The official script swaps hypotheses and references; this implementation does not.
     """
 
     name = "sentence_bleu"
@@ -37,7 +37,7 @@ class SentenceBleu(Scorer):
 
     @staticmethod
     def _matches(words: Sequence[str], references: Sequence[Sequence[str]], n: int) -> int:
-        """N-grams of the hypothesis, each at most as often as in the reference that has it most."""
+        """N-grams of the hypothesis found in references, each clipped to its maximum count in any one of them."""
         most: Counter[tuple[str, ...]] = Counter()
         for reference in references:
             most |= ngrams(reference, n)
@@ -45,7 +45,7 @@ class SentenceBleu(Scorer):
 
 
 class RougeL(Scorer):
-    """Mean ROUGE-L F1, as torchmetrics computes it (lower case, letters a-z and digits only; best of references)."""
+    """Mean ROUGE-L F1 by torchmetrics: lower case, letters a-z and digits only, best of all references."""
 
     name = "rouge_l"
 
@@ -58,8 +58,8 @@ class RougeL(Scorer):
         return scores["rougeL_fmeasure"].item(), signature
 
 
-def distinct(groups: Sequence[Sequence[str]], n: int) -> float:
-    """Mean over groups of texts of ``different n-grams / all n-grams``; a group without any counts as 0."""
+def distinct_ngrams(groups: Sequence[Sequence[str]], n: int) -> float:
+    """Mean over groups of texts of ``unique n-grams / all n-grams``; a group without n-grams counts as 0."""
     shares = []
     for group in groups:
         counts = sum((ngrams(text.split(), n) for text in group), Counter[tuple[str, ...]]())
@@ -68,33 +68,33 @@ def distinct(groups: Sequence[Sequence[str]], n: int) -> float:
 
 
 class Dist1(Scorer):
-    """Mean share of different words in a hypothesis."""
+    """Dist-1: mean share of unique words in a hypothesis."""
 
     name = "dist_1"
 
     def score(self, texts: Texts) -> tuple[float, str]:
-        return distinct([[text] for text in texts.hypotheses], 1), "tok:words|mean:sentences"
+        return distinct_ngrams([[text] for text in texts.hypotheses], 1), "tok:words|mean:sentences"
 
 
 class Div4(Scorer):
-    """Mean share of different 4-grams among all candidates of a source."""
+    """Div-4: mean share of unique 4-grams among all candidates of a source."""
 
     name = "div_4"
 
     def score(self, texts: Texts) -> tuple[float, str]:
-        count = several(texts.candidates)
-        return distinct(texts.candidates, 4), f"tok:words|mean:sources|candidates:{count}"
+        count = candidate_count(texts.candidates)
+        return distinct_ngrams(texts.candidates, 4), f"tok:words|mean:sources|candidates:{count}"
 
 
 class SelfBleu(Scorer):
-    """Mean sentence BLEU of the candidates of a source, each against those after it; lower is more diverse."""
+    """Self-BLEU: mean sentence BLEU over pairs of candidates of a source; lower is more diverse."""
 
     name = "self_bleu"
 
     def score(self, texts: Texts) -> tuple[float, str]:
-        count, total = several(texts.candidates), 0.0
+        count, total = candidate_count(texts.candidates), 0.0
         first, second = torch.triu_indices(count, count, offset=1)
-        for chunk in chunks(texts.candidates, 50):
+        for chunk in split_groups(texts.candidates, 50):
             ids: dict[str, int] = {}
             rows = [
                 torch.tensor([ids.setdefault(word, len(ids) + 1) for word in text.split()], dtype=torch.long)
@@ -106,15 +106,15 @@ class SelfBleu(Scorer):
         return total / len(texts.candidates), f"tok:words|smooth:nltk-method4|mean:sources|candidates:{count}"
 
 
-def several(candidates: Sequence[Sequence[str]]) -> int:
-    """How many candidates each source has, which must be two or more."""
+def candidate_count(candidates: Sequence[Sequence[str]]) -> int:
+    """The number of candidates per source; raises :class:`Skipped` if there is only one or the number varies."""
     counts = {len(group) for group in candidates}
     if len(counts) != 1 or min(counts) < 2:
-        raise Skipped("needs several candidates a source, e.g. decoding=mbr")
+        raise Skipped("needs several candidates per source, e.g. decoding=mbr")
     return counts.pop()
 
 
-def chunks(items: Sequence[Sequence[str]], size: int) -> Iterator[Sequence[Sequence[str]]]:
-    """``size`` at a time."""
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+def split_groups(groups: Sequence[Sequence[str]], size: int) -> Iterator[Sequence[Sequence[str]]]:
+    """Split a sequence into parts of ``size``; the last one may be shorter."""
+    for start in range(0, len(groups), size):
+        yield groups[start : start + size]
