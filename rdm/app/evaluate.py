@@ -14,9 +14,11 @@ from rdm.app.targets import build
 from rdm.app.trained_model import TrainedModel
 from rdm.errors import require
 from rdm.evaluation.decode import decode_sources
+from rdm.evaluation.hypotheses import write_hypotheses
 from rdm.evaluation.likelihood import likelihood_metrics
 from rdm.evaluation.metrics.base import Scorer
-from rdm.evaluation.results import append, check_writable, evaluation_hash, find_row, write_hypotheses
+from rdm.evaluation.results import append, check_writable, find_row
+from rdm.evaluation.settings import decoding_settings, evaluation_hash
 from rdm.evaluation.tables import main_value
 from rdm.hashing import settings_hash
 from rdm.training.cost import machine
@@ -34,7 +36,7 @@ def job(config: DictConfig) -> JobResult:
     questions = data.questions(config.split).first(config.limit)
     settings = {
         **model.describe(),
-        **decoding.settings(),
+        **decoding_settings(decoding.name, decoding.steps, decoding.candidates, decoding.describe()),
         "average": config.average,
         "seed": config.seed,
         "text": data.corpus.fingerprint(config.split),
@@ -60,7 +62,8 @@ def job(config: DictConfig) -> JobResult:
         **settings,
         "evaluation": evaluation,
         "metrics": {metric.name: metric.row() for metric in metrics},
-        **outputs.cost(),
+        "sentences_per_second": float(f"{len(questions) / outputs.seconds:.4g}"),
+        **({} if outputs.calls_per_sentence is None else {"calls_per_sentence": outputs.calls_per_sentence}),
         "training": model.cost,
         "machine": machine(),
         "hypotheses": str(hypotheses),
