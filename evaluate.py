@@ -84,7 +84,8 @@ def told(config: DictConfig, loaded: Loaded, row: Row) -> Outcome:
     """What a row comes to, logged if there is a logger."""
     if config.get("logger"):
         config.run_dir = str(results_file(config, loaded).parent / "logs" / row["evaluation"])
-        config.choices = {**loaded.run.choices, **chosen(), "decoding": row["strategy"], "steps": row.get("steps")}
+        decoded = {"decoding": row["strategy"], "schedule": row.get("schedule"), "steps": row.get("steps")}
+        config.choices = {**loaded.run.choices, **chosen(), **decoded}
         check_types(config.logger, "logger")
         log_row(instantiate(config.logger), row)
     return Outcome(main_value(row), row)

@@ -21,6 +21,7 @@ from torch.multiprocessing import ProcessRaisedException
 
 from rdm.errors import UserError, refuse
 from rdm.files import locked
+from rdm.open_decoding import register_open_decoding
 from rdm.sweeps import Outcome, conclude, sweeping
 
 Result = TypeVar("Result")
@@ -71,6 +72,7 @@ def run(main: Callable[[], None], rewrite: Callable[[list[str]], list[str]] = li
     ``debug=true`` on the command line shows stack traces after all. Exit code 1: a job of a sweep failed.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors come here instead of being printed by Hydra
+    register_open_decoding()
     try:
         sys.argv[1:] = rewrite(sys.argv[1:])
         main()
@@ -131,6 +133,7 @@ def explain(error: BaseException) -> str | None:
             "full_key:",
             "reference_type=",
             "See https://hydra.cc",
+            "_",  # among the options of a group: a shared part, which cannot be chosen
         )
         told = " ".join(line for line in useful if not line.startswith(noise))
         quoted = "; a value with special characters needs quotes: 'key=\"a, b\"'"
