@@ -2,5 +2,5 @@
 
 import torch
 
-# The tensors here are tiny: more threads only wait for each other, above all when tests run side by side.
+# Test tensors are tiny: more threads only add overhead, especially with parallel test processes.
 torch.set_num_threads(1)
