@@ -2,5 +2,9 @@
 
 import torch
 
+from rdm.open_decoding import register_open_decoding
+
 # Test tensors are tiny: more threads only add overhead, especially with parallel test processes.
 torch.set_num_threads(1)
+# As the scripts do: tests also compose the configs of evaluate.py and generate.py.
+register_open_decoding()

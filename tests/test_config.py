@@ -21,7 +21,6 @@ from rdm.decoding.schedule import Cosine, Linear
 from rdm.diffusion import noise, objective, pairing, reweighting
 from rdm.errors import UserError
 from rdm.models.layers import TimeEmbedding, Timeless
-from rdm.open_decoding import register_open_decoding
 from rdm.systems.ar_lm import AutoregressiveLanguageModel
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.base import System
@@ -36,7 +35,6 @@ LM = ("system=lm", "model=llama_tiny", "data=toy_text")
 
 def compose_only(name: str, *overrides: str) -> DictConfig:
     """The config of one script, as composed by Hydra."""
-    register_open_decoding()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         return compose(name, list(overrides))
 
