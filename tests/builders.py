@@ -66,7 +66,7 @@ RECIPES: dict[str, Recipe] = {
         MaskPredict(),
     ),
 }
-"""The systems of the paper, the mixture and CMLM as objects, without configuration."""
+"""Parts of each ``diffusion=`` choice as objects, without Hydra."""
 
 
 def tiny_network(vocab: Vocab, dim: int = 32, pre_norm: bool = True, max_length: int = 31) -> EncoderDecoder:
@@ -82,10 +82,10 @@ def tiny_denoiser(vocab: Vocab, dim: int = 32, pre_norm: bool = True, timeless: 
 def tiny_system(
     vocab: Vocab, name: str = "rdm_absorbing", dim: int = 32, pairing: Pairing | None = None
 ) -> DiffusionSystem:
-    noise, schedule, own_pairing, objective, _ = RECIPES[name]
+    noise, schedule, default_pairing, objective, _ = RECIPES[name]
     process = DiffusionProcess(schedule, noise(vocab))
     denoiser = tiny_denoiser(vocab, dim, timeless=name == "cmlm")
-    return DiffusionSystem(vocab, process, pairing or own_pairing, objective, denoiser)
+    return DiffusionSystem(vocab, process, pairing or default_pairing, objective, denoiser)
 
 
 def tiny_autoregressive(vocab: Vocab, dim: int = 32, **options: Any) -> AutoregressiveSystem:
@@ -103,7 +103,7 @@ def toy_data(train: int = 64, max_length: int = 31, **options: Any) -> PairsData
 
 
 def batch_from(vocab: Vocab, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Batch:
-    """A batch of sources and targets given as ids, without special symbols."""
+    """A batch of source and target ids without special symbols."""
     sources, targets = (Ragged.of(side) for side in zip(*pairs, strict=True))
     return Pairs(vocab, sources, targets, np.arange(len(pairs)))[range(len(pairs))]
 
@@ -113,7 +113,7 @@ def batch_of(data: PairsDataModule, indices: list[int], split: str = "train") ->
 
 
 class FixedPairing(Pairing):
-    """Noise that depends on the sentence alone, so that the same sentence is noised alike in any batch."""
+    """Noise that is a function of the sentence, so that it does not depend on the batch."""
 
     def __call__(self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None = None) -> Corruption:
         learnable = process.learnable(x0)
@@ -139,7 +139,7 @@ def tiny_diffuseq(vocab: Vocab, steps: int = 2000, **options: Any) -> DiffuSeqSy
 
 
 def overfit(system: System, batch: Batch, steps: int, lr: float) -> None:
-    """Train on one batch, and leave the system ready to decode."""
+    """Train on one batch and switch the system to evaluation mode."""
     optimizer, schedule = Optimization(CosineDecay(warmup_steps=20), lr=lr, weight_decay=0.0).build(
         system.parameters(), steps
     )

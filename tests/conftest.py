@@ -2,5 +2,9 @@
 
 import torch
 
-# The tensors here are tiny: more threads only wait for each other, above all when tests run side by side.
+from rdm.app.composition import register
+
+# Test tensors are tiny: more threads only add overhead, especially with parallel test processes.
 torch.set_num_threads(1)
+# As the scripts do: tests also compose the configs of evaluate.py and generate.py.
+register()

@@ -24,7 +24,7 @@ from tests.builders import RECIPES
 
 
 def tiny_llama(vocab: Vocab, dim: int = 32, max_length: int = 16, checkpoint_gradients: bool = False) -> Llama:
-    """Two layers, two heads; eyes wide enough that nothing is invisible for lack of weight."""
+    """Two layers, two heads; initial weights large enough that every input affects the output measurably."""
     torch.manual_seed(0)
     options = {"init_std": dim**-0.5, "checkpoint_gradients": checkpoint_gradients}
     return Llama(vocab, dim, 2 * dim, heads=2, layers=2, max_length=max_length, **options)
@@ -43,11 +43,11 @@ def tiny_lm(
     max_tokens: int = 128,
     **options: int,
 ) -> DiffusionLanguageModel:
-    noise, schedule, own_pairing, own_objective, _ = RECIPES[name]
+    noise, schedule, default_pairing, default_objective, _ = RECIPES[name]
     denoiser = tiny_decoder_only(vocab, **options)
     process = DiffusionProcess(schedule, noise(vocab))
     return DiffusionLanguageModel(
-        vocab, process, pairing or own_pairing, objective or own_objective, denoiser, max_tokens
+        vocab, process, pairing or default_pairing, objective or default_objective, denoiser, max_tokens
     )
 
 
@@ -56,12 +56,12 @@ def tiny_ar_lm(vocab: Vocab, **options: int) -> AutoregressiveLanguageModel:
 
 
 def one_canvas(transition: Transition, steps: int = 8, temperature: float = 0.0, top_p: float = 1.0) -> Sampler:
-    """A sampler for text without lengths."""
+    """A sampler without length prediction."""
     return Sampler("test", steps, transition, Cosine(), temperature, top_p=top_p, length_candidates=1)
 
 
 def window_batch(vocab: Vocab, windows: Tensor, given: int = 0) -> Batch:
-    """A batch as the data module for packed text makes it: the prefix is not counted."""
+    """A batch as built by the data module for packed text: the prompt of ``given`` tokens is not counted."""
     return Batch(windows[:, :given], windows, torch.arange(len(windows)), counts_of(windows[:, given:], vocab))
 
 
@@ -73,7 +73,7 @@ def toy_sentences() -> tuple[Tokenizer, list[list[int]]]:
 
 
 def packed(count: int, length: int, ends: bool = True) -> tuple[Vocab, Tensor]:
-    """``count`` windows of ``length`` tokens of text, with ``<eos>`` between sentences if ``ends``."""
+    """``count`` windows of ``length`` tokens, with ``<eos>`` between sentences if ``ends``."""
     tokenizer, sentences = toy_sentences()
     end = [tokenizer.vocab.eos] if ends else []
     stream = torch.tensor([token for sentence in sentences for token in [*sentence, *end]])

@@ -1,4 +1,4 @@
-"""What attention is told to see."""
+"""Records attention masks."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class Masks(TorchFunctionMode):
-    """Collects what masks attention is handed."""
+    """Collects the ``attn_mask`` of every call of ``scaled_dot_product_attention``."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Two runs are the same: every weight, every row of the log, to the bit."""
+"""Asserts that two runs are bit-identical: weights, optimiser states and logs."""
 
 import csv
 from pathlib import Path
@@ -9,28 +9,28 @@ import torch
 from rdm.training.checkpoints import load
 
 
-def assert_same(first: Any, second: Any, where: str = "") -> None:
-    """Of nested plain data."""
+def assert_same(first: Any, second: Any, path: str = "") -> None:
+    """Compare nested plain data and tensors; ``path`` is shown if they differ."""
     if isinstance(first, dict):
-        assert first.keys() == second.keys(), where
+        assert first.keys() == second.keys(), path
         for key in first:
-            assert_same(first[key], second[key], f"{where}.{key}")
+            assert_same(first[key], second[key], f"{path}.{key}")
     elif isinstance(first, list | tuple):
-        assert len(first) == len(second), where
+        assert len(first) == len(second), path
         for number, pair in enumerate(zip(first, second, strict=True)):
-            assert_same(*pair, f"{where}[{number}]")
+            assert_same(*pair, f"{path}[{number}]")
     else:
-        assert torch.equal(first, second) if isinstance(first, torch.Tensor) else first == second, where
+        assert torch.equal(first, second) if isinstance(first, torch.Tensor) else first == second, path
 
 
 def assert_same_run(first: Path, second: Path) -> None:
-    """Weights, averages, optimiser, schedule, counts, log of every step, and samples; and as many checkpoints."""
+    """Compare weights, EMA weights, optimiser, schedule, counters, logs, samples and checkpoint names."""
     states = [load(folder / "checkpoints" / "last.ckpt") for folder in (first, second)]
     for state in states:
-        state.pop("hyper_parameters", None)  # says where the run is
+        state.pop("hyper_parameters", None)  # contains the run folder
         assert state["effort"].pop("seconds") > 0
         assert state["effort"]["target_tokens"] == tokens_logged(first)
-        # What Lightning counts of validation batches starts anew in a resumed run; nothing depends on it.
+        # Lightning's validation counters restart in a resumed run; nothing depends on them.
         state["loops"] = {key: value for key, value in state["loops"]["fit_loop"].items() if "val_loop" not in key}
     assert_same(*states)
     for name in ("metrics.csv", *(f"samples/{file.name}" for file in (first / "samples").iterdir())):
@@ -40,7 +40,7 @@ def assert_same_run(first: Path, second: Path) -> None:
 
 
 def tokens_logged(folder: Path) -> int:
-    """The target tokens of all steps of a run."""
+    """Target tokens of all logged steps."""
     with (folder / "metrics.csv").open(newline="") as stream:
         counts = [row["train/target_tokens"] for row in csv.DictReader(stream)]
     return sum(int(float(count)) for count in counts if count)

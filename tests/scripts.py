@@ -1,7 +1,7 @@
-"""Runs the project's scripts as a user does, without paying for their imports every time.
+"""Runs the project's scripts as from a shell, without repeating their imports.
 
-Importing torch and Lightning takes longer than most of these runs. So one process imports them and then *forks* for
-every command: the child runs the real script file as ``__main__``, with its own arguments, input, output and exit code.
+Importing torch and Lightning takes longer than most of these runs. A server process imports them once and forks for
+every command; the child runs the script file as ``__main__`` with its own arguments, input, output and exit code.
 """
 
 import atexit
@@ -25,7 +25,7 @@ TIMEOUT = 300
 def script(
     name: str, *overrides: str, code: int = 0, input: str | bytes = "", environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script, as one who has no account anywhere (but in ``environment``), and check its exit code."""
+    """Run a script without credentials or network (except those in ``environment``) and check its exit code."""
     with TemporaryDirectory() as folder:
         files = {stream: str(Path(folder) / stream) for stream in ("stdin", "stdout", "stderr")}
         Path(files["stdin"]).write_bytes(input.encode() if isinstance(input, str) else input)
@@ -56,7 +56,7 @@ def _server() -> "subprocess.Popen[str]":
 
 
 def _serve() -> None:
-    """Answer every command with its exit code."""
+    """Run one command per input line and print its exit code."""
     sys.path.insert(0, str(ROOT))
     import pytorch_lightning  # noqa: F401
 
@@ -73,12 +73,12 @@ def _serve() -> None:
 
 
 def _run(command: dict[str, Any]) -> None:
-    """Become the script."""
+    """Run the script in this forked process and exit."""
     os.environ.update(command["environment"])
     append = os.O_WRONLY | os.O_APPEND  # two streams may share a file
     for number, (stream, mode) in enumerate((("stdin", os.O_RDONLY), ("stdout", append), ("stderr", append))):
         os.dup2(os.open(command[stream], mode | os.O_CREAT), number)
-    sys.stdin = open(0)  # noqa: SIM115  # what was read ahead belongs to the server
+    sys.stdin = open(0)  # noqa: SIM115  # the inherited object may have buffered input of the server
     name, *arguments = command["arguments"]
     code = 0
     try:
@@ -88,8 +88,8 @@ def _run(command: dict[str, Any]) -> None:
         else:
             sys.argv = [name, *arguments]
             runpy.run_path(name, run_name="__main__")
-    except SystemExit as leaving:
-        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    except SystemExit as exiting:
+        code = exiting.code if isinstance(exiting.code, int) else int(exiting.code is not None)
     except BaseException:
         traceback.print_exc()
         code = 1

@@ -1,14 +1,18 @@
-"""Values are checked against signatures, and every combination of groups composes and builds."""
+"""The config files: every choice composes, builds and is checked against the signatures of its targets."""
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import yaml
 from hydra import compose, initialize_config_dir
+from hydra.errors import ConfigCompositionException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from rdm.cli import explain
 from rdm.config import check_types
 from rdm.decoding.beam import BeamSearch
 from rdm.decoding.candidates import MinimumBayesRisk
@@ -26,17 +30,17 @@ from rdm.training.sharding import Sharded
 from rdm.vocab import Vocab
 
 CONF = Path(__file__).parent.parent / "conf"
-
-
 LM = ("system=lm", "model=llama_tiny", "data=toy_text")
 
 
 def compose_only(name: str, *overrides: str) -> DictConfig:
+    """The config of one script, as composed by Hydra."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         return compose(name, list(overrides))
 
 
 def config(*overrides: str) -> DictConfig:
+    """The config of train.py with the values that train.py fills in."""
     composed = compose_only("train", *overrides)
     composed.run_dir = "unused"
     composed.vocab = {**composed.vocab, **asdict(Vocab(size=30))}
@@ -44,9 +48,45 @@ def config(*overrides: str) -> DictConfig:
 
 
 def choices(group: str) -> list[str]:
-    hidden = ("base", "as_trained")
-    files = (CONF / group).glob("*.yaml")
-    return sorted(file.stem for file in files if file.stem not in hidden and not file.stem.startswith("_"))
+    """The choices of a config group."""
+    return sorted(file.stem for file in (CONF / group).glob("[!_]*.yaml"))
+
+
+GROUPS = sorted({str(file.parent.relative_to(CONF)) for file in CONF.glob("*/**/[!_]*.yaml")})
+SCRIPTS = {"metrics": "evaluate", "hardware": "plan"}  # all other groups are those of train.py
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_file_without_underscore_can_be_chosen(group: str) -> None:
+    # experiment=toy/ar: the folders of conf/experiment are part of the choice, not groups of the defaults list.
+    key, prefix = (
+        ("experiment", group.removeprefix("experiment/") + "/") if group.startswith("experiment/") else (group, "")
+    )
+    for choice in choices(group):
+        script = "evaluate" if choice == "as_trained" else SCRIPTS.get(group, "train")
+        compose_only(script, f"{key}={prefix}{choice}")
+
+
+@pytest.mark.parametrize("group", [group for group in GROUPS if not group.startswith(("experiment/", "hydra/"))])
+def test_files_with_underscore_are_not_offered(group: str) -> None:
+    """The message for a choice that does not exist names the choices and no shared part."""
+    with pytest.raises(ConfigCompositionException) as caught:
+        compose_only(SCRIPTS.get(group, "train"), f"{group}=missing")
+    message = explain(caught.value)
+    assert message is not None
+    assert message.split(f"Available options in '{group}': ")[1].split() == choices(group)
+
+
+def test_every_file_with_underscore_is_used() -> None:
+    used = {name for file in CONF.rglob("*.yaml") for name in included(file)}
+    assert {file.stem for file in CONF.rglob("_*.yaml")} <= used
+
+
+def included(file: Path) -> set[str]:
+    """Names of the config files, not groups, in the defaults list of a file."""
+    content: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    entries = [entry for entry in content.get("defaults", []) if isinstance(entry, str)]
+    return {entry.split("@")[0].split("/")[-1] for entry in entries}
 
 
 SYSTEMS = {
@@ -60,8 +100,8 @@ SYSTEMS = {
 
 
 @pytest.mark.parametrize("name", choices("diffusion"))
-def test_systems_are_those_of_the_paper(name: str) -> None:
-    """Noise, objective, training pair and default decoding of each ``diffusion=`` choice."""
+def test_parts_of_each_diffusion(name: str) -> None:
+    """Noise, objective, noised copies and default transition of each ``diffusion=`` choice."""
     composed = config(f"diffusion={name}")
     check_types(composed)
     system, decoding = instantiate(composed.system), instantiate(composed.decoding)
@@ -73,8 +113,8 @@ def test_systems_are_those_of_the_paper(name: str) -> None:
     system.check(decoding)
 
 
-def test_diffuseq_brings_its_model_and_decoding() -> None:
-    """``system=diffuseq`` is enough, and what is named beside it counts."""
+def test_diffuseq_sets_model_and_decoding() -> None:
+    """``system=diffuseq`` sets both; an explicit choice has precedence."""
     for overrides, steps, eta in [((), 20, 0.0), (("decoding=diffuseq",), 2000, 1.0)]:
         composed = config("system=diffuseq", *overrides)
         check_types(composed)
@@ -86,8 +126,8 @@ def test_diffuseq_brings_its_model_and_decoding() -> None:
     assert config("system=diffuseq", "model=diffuseq").model.dim == 768
 
 
-def test_a_system_brings_its_decoding() -> None:
-    """One word on the command line; and a second one still has the last word."""
+def test_system_sets_decoding() -> None:
+    """A system sets the decoding; an explicit choice has precedence."""
     composed = config("system=ar")
     system, decoding = instantiate(composed.system), instantiate(composed.decoding)
     assert isinstance(system, AutoregressiveSystem)
@@ -98,8 +138,8 @@ def test_a_system_brings_its_decoding() -> None:
     assert instantiate(config("system=cmlm", "decoding=rdm").decoding).name == "rdm"
 
 
-def test_cmlm() -> None:
-    """Plain cross-entropy on masks of ordinary tokens; linear decay and five lengths."""
+def test_parts_of_cmlm() -> None:
+    """Plain cross-entropy on masked ordinary tokens; linear decoding schedule, five length candidates."""
     composed = config("system=cmlm")
     system, decoding = instantiate(composed.system), instantiate(composed.decoding)
     assert isinstance(system.objective.reweighting, reweighting.Constant)
@@ -111,7 +151,7 @@ def test_cmlm() -> None:
 
 @pytest.mark.parametrize("system", choices("system"))
 @pytest.mark.parametrize("model", choices("model"))
-def test_systems_take_the_models_made_for_them(model: str, system: str) -> None:
+def test_systems_accept_only_matching_networks(model: str, system: str) -> None:
     kinds = {"diffuseq": "diffuseq", "lm": "llama", "ar_lm": "llama"}
     small = ["model.dim=24", "model.hidden=8", "model.heads=2"]
     composed = config(f"system={system}", f"model={model}", *small)
@@ -123,7 +163,7 @@ def test_systems_take_the_models_made_for_them(model: str, system: str) -> None:
             check_types(composed)
 
 
-def test_defaults_follow_the_diffusion_and_yield_to_the_command_line() -> None:
+def test_diffusion_sets_reweighting_and_decoding() -> None:
     weight = {
         overrides: type(instantiate(config(*overrides).reweighting))
         for overrides in [
@@ -137,16 +177,49 @@ def test_defaults_follow_the_diffusion_and_yield_to_the_command_line() -> None:
     assert isinstance(instantiate(config("decoding=vanilla").decoding).transition, Ancestral)
 
 
-def test_decoding_schedule() -> None:
-    assert isinstance(instantiate(config("decoding=rdm").decoding).schedule, Cosine)
-    assert isinstance(instantiate(config("decoding=rdm", "schedule=linear").decoding).schedule, Linear)
+@pytest.mark.parametrize("script", ["train", "evaluate"])
+def test_decoding_schedule(script: str) -> None:
+    """A decoding has a default schedule, which ``schedule=`` replaces whatever the order of the overrides."""
+    for overrides, expected in [
+        (["decoding=rdm"], Cosine),
+        (["decoding=mask_predict"], Linear),
+        (["decoding=rdm", "schedule=linear"], Linear),
+        (["schedule=cosine", "decoding=mask_predict"], Cosine),
+    ]:
+        assert isinstance(instantiate(compose_only(script, *overrides).decoding.schedule), expected)
+
+
+@pytest.mark.parametrize("decoding", ["beam", "diffuseq", "left_to_right"])
+def test_decodings_without_schedule(decoding: str) -> None:
+    assert "schedule" not in config(f"decoding={decoding}").decoding
+
+
+@pytest.mark.parametrize("script", ["evaluate", "generate"])
+def test_any_key_of_the_trained_decoding_can_be_overridden(script: str) -> None:
+    """Without ``+``, nested keys and the schedule group included; the rest of the config refuses new keys."""
+    assert compose_only(script).decoding == {}
+    overrides = ["decoding.eta=0.5", "decoding.transition.gumbel_scale=1.0", "decoding.top_p=null", "schedule=linear"]
+    assert compose_only(script, *overrides).decoding == {
+        "eta": 0.5,
+        "transition": {"gumbel_scale": 1.0},
+        "top_p": None,
+        "schedule": {"_target_": "rdm.decoding.schedule.Linear"},
+    }
+    for override in ("limits=3", "decoding=rdm decoding.eta=0.5"):
+        with pytest.raises(ConfigCompositionException, match="Could not override"):
+            compose_only(script, *override.split())
+
+
+def test_training_needs_a_decoding() -> None:
+    with pytest.raises(UserError, match="decoding=as_trained is for trained models"):
+        check_parts(config("decoding=as_trained"))
 
 
 @pytest.mark.parametrize(
     ("diffusion", "transition"), [("rdm_absorbing", Unconditional), ("absorbing", Ancestral)], ids=["rdm", "vanilla"]
 )
 def test_open_ended_text(diffusion: str, transition: type) -> None:
-    """``system=lm`` draws as the paper does; the strategy is still that of the diffusion, unless another is named."""
+    """``system=lm`` sets the paper's sampling options; the transition is that of the diffusion or of ``decoding=``."""
     composed = config(*LM, f"diffusion={diffusion}")
     check_types(composed)
     system, decoding = instantiate(composed.system), instantiate(composed.decoding)
@@ -161,8 +234,13 @@ def test_open_ended_text(diffusion: str, transition: type) -> None:
     assert (other.steps, other.proposal.temperature, other.proposal.top_p) == (64, 1.0, 0.8)
 
 
-def test_autoregressive_twin() -> None:
-    """The same network without a time embedding, and its own decoding."""
+def test_open_ended_decoding_in_training() -> None:
+    """The sampling options of ``system=lm`` and ``decoding=open_ended`` are the same."""
+    assert config(*LM, "decoding=open_ended") == config(*LM, "decoding=rdm")
+
+
+def test_ar_lm_has_the_network_of_lm() -> None:
+    """The same network without a time embedding, decoded left to right."""
     composed = config("system=ar_lm", *LM[1:])
     check_types(composed)
     system, decoding = instantiate(composed.system), instantiate(composed.decoding)
@@ -176,8 +254,8 @@ def test_autoregressive_twin() -> None:
 
 
 @pytest.mark.parametrize(("name", "target"), [("open_ended", Unconditional), ("open_ended_vanilla", None)])
-def test_open_ended_decoding_of_a_run(name: str, target: type | None) -> None:
-    """The two strategies of the paper with its sampling, named in evaluate.py; the vanilla one asks the run."""
+def test_open_ended_decoding_in_evaluation(name: str, target: type | None) -> None:
+    """The paper's two decodings with its sampling options; the vanilla one refers to the run's diffusion."""
     decoding = compose_only("evaluate", f"decoding={name}", "decoding.steps=64").decoding
     assert (decoding.steps, decoding.temperature, decoding.top_p, decoding.length_candidates) == (64, 1.0, 0.95, 1)
     transition = OmegaConf.to_container(decoding, resolve=False)["transition"]  # type: ignore[index, call-overload]
@@ -187,8 +265,8 @@ def test_open_ended_decoding_of_a_run(name: str, target: type | None) -> None:
 @pytest.mark.parametrize(
     "group", ["decoding", "schedule", "reweighting", "optimizer", "trainer", "callbacks", "logger"]
 )
-def test_every_choice_is_well_formed(group: str) -> None:
-    for choice in choices(group):
+def test_every_choice_builds(group: str) -> None:
+    for choice in set(choices(group)) - {"as_trained"}:
         composed = config(f"{group}={choice}")
         check_types(composed)
         if group in ("decoding", "schedule", "reweighting", "optimizer"):
@@ -196,16 +274,14 @@ def test_every_choice_is_well_formed(group: str) -> None:
 
 
 @pytest.mark.parametrize("choice", choices("metrics"))
-def test_every_choice_of_metrics(choice: str) -> None:
-    """Every metric is built from its configuration and carries the name it has there."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        metrics = compose("evaluate", [f"metrics={choice}"]).metrics
+def test_metrics_are_named_by_their_keys(choice: str) -> None:
+    metrics = compose_only("evaluate", f"metrics={choice}").metrics
     check_types(metrics, "metrics")
     assert [instantiate(metric).name for metric in metrics.values()] == list(metrics)
 
 
-def test_paper_protocol_for_paraphrase() -> None:
-    """Ten candidates of three lengths, temperature 0.3, Gumbel scale 5, uncond, cosine, then MBR."""
+def test_mbr_is_the_protocol_of_the_paper() -> None:
+    """Ten candidates of three lengths, temperature 0.3, Gumbel scale 5, uncond, cosine, then minimum Bayes risk."""
     decoding = instantiate(config("decoding=mbr").decoding)
     assert (decoding.samples, decoding.length_candidates, decoding.proposal.temperature) == (10, 3, 0.3)
     assert isinstance(decoding.transition, Unconditional)
@@ -215,7 +291,7 @@ def test_paper_protocol_for_paraphrase() -> None:
 
 
 @pytest.mark.parametrize("group", ["noise", "noise_schedule", "pairing", "time"])
-def test_every_part_of_a_diffusion_is_well_formed(group: str) -> None:
+def test_every_part_of_a_diffusion_builds(group: str) -> None:
     for choice in choices(f"diffusion/{group}"):
         check_types(config(f"diffusion/{group}={choice}"))
         instantiate(config(f"diffusion/{group}={choice}").diffusion.process)
@@ -237,7 +313,7 @@ MILLIONS = {
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_experiments(name: str) -> None:
-    """Every experiment composes with right values, is the system it is called after, and has the size it should."""
+    """Every experiment passes the checks of train.py, trains the system it is named after, and has the right size."""
     composed = config(f"experiment={name}")
     check_task(composed)
     check_types(composed)
@@ -249,18 +325,19 @@ def test_experiments(name: str) -> None:
     assert low <= millions(composed, composed.data.tokenizer.get("size", 300)) <= high
 
 
-def test_model_of_the_speed_figure() -> None:
+def test_size_of_the_model_for_the_speed_figure() -> None:
     assert 90 <= millions(config("experiment=qqp/rdm_absorbing", "model=qqp_100m"), 30_522) <= 110
 
 
 def millions(composed: DictConfig, vocabulary: int) -> float:
-    """Parameters of the model, found without making them."""
+    """Parameters of the model in millions, counted on the meta device."""
     composed.vocab.size = vocabulary
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in instantiate(composed.model).parameters()) / 1e6
 
 
-HYPER_PARAMETERS = {  # dropout, steps, warm-up, tokens or sentences a step, clipping, default decoding
+# dropout, steps, warm-up, tokens or sentences per step, gradient clipping, decoding, Gumbel scale
+HYPER_PARAMETERS = {
     "iwslt14/rdm_absorbing": (0.3, 300_000, 30_000, 4_096, None, "rdm_cond", 0.0),
     "wmt14/rdm_multinomial": (0.1, 300_000, 10_000, 131_072, None, "rdm", 0.0),
     "wmt16/rdm_absorbing": (0.3, 120_000, 15_000, 32_768, None, "rdm_gumbel", 1.0),
@@ -295,7 +372,7 @@ def test_hyper_parameters_of_wikitext(name: str) -> None:
 
 
 def test_several_devices_and_machines() -> None:
-    """The step stays that of the paper; the model can be spread over all devices."""
+    """The tokens per step stay those of the paper; the model can be sharded over all devices."""
     run = ["experiment=wmt14/rdm_absorbing", "trainer.devices=8", "trainer.num_nodes=2"]
     for name in ("ddp", "fsdp"):
         composed = config(*run, f"trainer={name}", "trainer.accumulate_grad_batches=1", "compile=true")
@@ -308,18 +385,18 @@ def test_several_devices_and_machines() -> None:
 
 @pytest.mark.parametrize("name", choices("data"))
 def test_data_sets(name: str) -> None:
-    """Every data set composes with right values; those of the paper have a card and their vocabulary."""
-    ends = ["data.source=a", "data.target=b"] if name == "text_pairs" else []
-    composed = config(f"data={name}", *ends)
+    """Every data set passes the type check and builds; published corpora have a data card."""
+    suffixes = ["data.source=a", "data.target=b"] if name == "text_pairs" else []
+    composed = config(f"data={name}", *suffixes)
     check_types(composed)
     assert composed.data.name == name
     instantiate(composed.data.module)
-    own = name.startswith("toy_") or name in ("text_pairs", "jsonl_pairs", "plain_text")
-    assert own or (CONF.parent / "data" / f"{name}.card.md").is_file()
+    local = name.startswith("toy_") or name in ("text_pairs", "jsonl_pairs", "plain_text")
+    assert local or (CONF.parent / "data" / f"{name}.card.md").is_file()
 
 
 @pytest.mark.parametrize("system", ["diffusion", "lm"])
-def test_the_step_can_be_kept_from_the_model(system: str) -> None:
+def test_time_embedding_can_be_disabled(system: str) -> None:
     assert config(f"system={system}", "diffusion/time=none").system.denoiser.time._target_.endswith("Timeless")
 
 
@@ -347,15 +424,15 @@ def test_tokenizers_can_be_chosen(name: str) -> None:
         ("model._target_=rdm.models.Missing", "model._target_: cannot find"),
     ],
 )
-def test_wrong_values(override: str, message: str) -> None:
+def test_wrong_values_are_refused(override: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         check_types(config(override))
 
 
-def test_right_values_pass() -> None:
+def test_valid_values_pass() -> None:
     check_types(config("optimizer.lr=1", "decoding.final_temperature=0.5", "trainer.devices=2", "data.max_tokens=null"))
 
 
-def test_missing_value() -> None:
+def test_missing_value_is_refused() -> None:
     with pytest.raises(UserError, match=r"a\.b: a value is needed"):
         check_types(OmegaConf.create({"a": {"b": "???"}}))

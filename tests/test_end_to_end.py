@@ -1,4 +1,4 @@
-"""The scripts, run as a user runs them."""
+"""End-to-end tests of the scripts."""
 
 import gzip
 import json
@@ -44,8 +44,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(tmp_path_factory.mktemp("run") / "short")
 
 
-def test_a_script_as_a_process_of_its_own(tmp_path: Path) -> None:
-    """Once the way a shell does it; the other tests run the same files in a process that has its imports behind it."""
+def test_train_in_a_new_process(tmp_path: Path) -> None:
+    """As from a shell; the other tests run the same files in a process that has imported the packages."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "train.py", *SMALL, f"hydra.run.dir={tmp_path}", "trainer.max_steps=3"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=True)
@@ -53,7 +53,7 @@ def test_a_script_as_a_process_of_its_own(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoints" / "last.ckpt").is_file()
 
 
-def test_run_folder_holds_everything(run: Path) -> None:
+def test_contents_of_the_run_folder(run: Path) -> None:
     for name in ("config.yaml", "tokenizer.json", "versions.json", "metrics.csv", "samples/step_0000006.md"):
         assert (run / name).is_file(), name
     assert Run(run).finished
@@ -62,8 +62,8 @@ def test_run_folder_holds_everything(run: Path) -> None:
     assert {"val/bleu", "val/loss", "train/loss"} <= set((run / "metrics.csv").read_text().splitlines()[0].split(","))
 
 
-def test_evaluate_sweep_makes_a_table(run: Path, tmp_path: Path) -> None:
-    """A multirun appends a row an evaluation and prints the table; the report is built from the rows."""
+def test_evaluation_sweep_and_report(run: Path, tmp_path: Path) -> None:
+    """A multirun appends one row per job and prints the table; the report is built from the rows."""
     done = script(
         "evaluate.py", "-m", f"ckpt={run}", "decoding=vanilla,rdm", "decoding.steps=2,4", f"hydra.sweep.dir={tmp_path}"
     )
@@ -92,7 +92,7 @@ def test_evaluate_sweep_makes_a_table(run: Path, tmp_path: Path) -> None:
     assert "bs:20" in compared.stdout.replace("\n", "")
 
 
-def test_evaluate_a_checkpoint_file_and_an_average(run: Path, tmp_path: Path) -> None:
+def test_evaluate_a_checkpoint_file_and_averaged_weights(run: Path, tmp_path: Path) -> None:
     results = f"results={tmp_path / 'results.jsonl'}"
     file = run / "checkpoints" / "step_0000003.ckpt"
     script("evaluate.py", f"ckpt={file}", "int8=true", "decoding.prune_after=3", results)
@@ -115,7 +115,17 @@ def test_evaluate_a_checkpoint_file_and_an_average(run: Path, tmp_path: Path) ->
     assert all(line["hypothesis"] in line["candidates"] for line in saved)
 
 
-def test_generate_shows_a_trace(run: Path) -> None:
+def test_unknown_key_of_the_trained_decoding_is_refused(run: Path) -> None:
+    """In one line that names the keys it has."""
+    for name in ("evaluate.py", "generate.py"):
+        refused = script(name, f"ckpt={run}", "decoding.step=3", code=2).stderr
+        assert refused.startswith(
+            "error: decoding.step: rdm.decoding.sampler.Sampler takes no such value; it takes name, "
+        )
+        assert refused.count("\n") == 1
+
+
+def test_generate_prints_the_trace(run: Path) -> None:
     sentence = json.loads((run / "tokenizer.json").read_text())["model"]["vocab"]
     words = [word for word in sentence if not word.startswith("<")][:5]
     page = run / "decoding.html"
@@ -128,8 +138,8 @@ def test_generate_shows_a_trace(run: Path) -> None:
     assert "[" not in numbered[-1]
 
 
-def test_generate_puts_strategies_side_by_side(run: Path, tmp_path: Path) -> None:
-    """A multirun makes one page: each sentence once, with a column a strategy."""
+def test_generate_compares_decodings_on_one_page(run: Path, tmp_path: Path) -> None:
+    """A multirun writes one page: one section per sentence, one column per decoding."""
     page, sweep = tmp_path / "new" / "page.html", [f"hydra.sweep.dir={tmp_path / 'sweep'}", "decoding=rdm,vanilla"]
     done = script("generate.py", "-m", f"ckpt={run}", "trace=true", "sentences=2", f"page={page}", *sweep)
     html = page.read_text()
@@ -152,18 +162,18 @@ def test_generate_fills_a_template(run: Path) -> None:
     done = script("generate.py", f"ckpt={run}", f"template={first} _ {second} _", "decoding.steps=2")
     output = done.stdout.splitlines()[-1].split()
     assert output[0] == first
-    assert second in output[1:3]  # an untrained model may fill a blank with a symbol that is no text
+    assert second in output[1:3]  # an untrained model may generate special symbols, which are not printed
     assert len(output) <= 4
 
 
 def test_generate_reads_standard_input(run: Path) -> None:
-    """For text with commas, quotes and other characters that mean something to Hydra."""
+    """``text=-`` accepts characters that are special in Hydra overrides."""
     done = script("generate.py", f"ckpt={run}", "text=-", "decoding.steps=2", input="it's (a, b) = c\n")
     assert done.stdout.strip()
 
 
 @pytest.mark.parametrize("diffusion", ["absorbing", "multinomial", "rdm_multinomial", "rdm_mixture"])
-def test_other_systems(diffusion: str, tmp_path: Path) -> None:
+def test_train_and_evaluate_each_diffusion(diffusion: str, tmp_path: Path) -> None:
     folder = train(tmp_path / diffusion, f"diffusion={diffusion}")
     script("evaluate.py", f"ckpt={folder}", "decoding.steps=2")
     expected = "rdm" if diffusion.startswith("rdm") else "vanilla"
@@ -171,11 +181,14 @@ def test_other_systems(diffusion: str, tmp_path: Path) -> None:
 
 
 def test_diffuseq(tmp_path: Path) -> None:
-    """The continuous baseline goes through the same scripts; its samples have a trace of words."""
+    """The continuous baseline trains and decodes with the same scripts; its samples have a trace."""
     folder = train(tmp_path / "diffuseq", "experiment=toy/diffuseq", "decoding.steps=4", "model.layers=1")
     script("evaluate.py", f"ckpt={folder}", "decoding=diffuseq", "decoding.steps=3", "decoding.samples=2")
-    (row,) = rows(folder)
+    script("evaluate.py", f"ckpt={folder}", "decoding.eta=0.5")
+    row, trained = rows(folder)
     assert (row["system"], row["strategy"], row["steps"], row["candidates"]) == ("diffuseq", "diffuseq", 3, 2)
+    assert (trained["strategy"], trained["steps"]) == ("diffuseq_ddim", 4)
+    assert re.search(r"eta\W+0\.5", json.dumps(trained))
     page = (folder / "samples" / "step_0000006.md").read_text()
     assert len([line for line in page.splitlines() if line[:4].strip().isdigit()]) == 5
 
@@ -195,7 +208,7 @@ def test_baselines(system: str, decoding: str, tmp_path: Path) -> None:
     [("lm", "rdm", "steps", "max_tokens"), ("ar_lm", "left_to_right", "max_tokens", "steps")],
 )
 def test_language_models(system: str, strategy: str, takes: str, refuses: str, tmp_path: Path) -> None:
-    """Trained on packed text, they continue prompts; a number of iterations does not cut texts that have none."""
+    """They continue prompts; an option of the other kind of decoding is refused."""
     folder = train(tmp_path / system, f"system={system}")
     script("evaluate.py", f"ckpt={folder}", f"decoding.{takes}=3", "limit=4")
     assert [(row["strategy"], row["sentences"]) for row in rows(folder)] == [(strategy, 4)]
@@ -204,38 +217,38 @@ def test_language_models(system: str, strategy: str, takes: str, refuses: str, t
     assert f"takes no such value; it takes name, {takes}" in refused
 
 
-def test_unigram_noise_travels_with_the_checkpoint(tmp_path: Path) -> None:
+def test_unigram_noise_is_saved_in_the_checkpoint(tmp_path: Path) -> None:
     folder = train(tmp_path / "unigram", "diffusion=rdm_multinomial", "diffusion/noise=unigram")
     script("evaluate.py", f"ckpt={folder}", "decoding.steps=2")
 
 
-def test_two_processes(tmp_path: Path) -> None:
-    """DDP on the CPU trains, samples, saves one run folder, and the run can be evaluated."""
+def test_ddp_on_two_processes(tmp_path: Path) -> None:
+    """DDP on the CPU trains, samples and saves one run folder, which can be evaluated."""
     folder = train(tmp_path / "ddp", "trainer=ddp_cpu")
     script("evaluate.py", f"ckpt={folder}", "decoding.steps=2")
     assert (folder / "checkpoints" / "step_0000006.ckpt").is_file()
     assert [file.name for file in tmp_path.iterdir()] == ["ddp"]
 
 
-def test_a_model_spread_over_two_processes(tmp_path: Path) -> None:
-    """FSDP on the CPU trains, samples with the average, and saves whole checkpoints, from which a run can go on."""
+def test_fsdp_on_two_processes(tmp_path: Path) -> None:
+    """FSDP on the CPU trains, samples with EMA weights and saves full checkpoints, from which a run can continue."""
     overrides = ["trainer=fsdp", "trainer.accelerator=cpu", "trainer.precision=32-true", "trainer.devices=2"]
-    spread = tmp_path / "spread"
-    for folder, more in ((spread, []), (tmp_path / "longer", [f"ckpt={spread}", "trainer.max_steps=9"])):
+    sharded = tmp_path / "sharded"
+    for folder, more in ((sharded, []), (tmp_path / "longer", [f"ckpt={sharded}", "trainer.max_steps=9"])):
         command = [sys.executable, "train.py", *SMALL, f"hydra.run.dir={folder}", *overrides, *more]
         done = subprocess.run(command, cwd=ROOT, timeout=300, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         script("evaluate.py", f"ckpt={folder}", "decoding.steps=2")
     assert rows(tmp_path / "longer")[0]["checkpoint_step"] == 9
-    assert list((spread / "samples").glob("*.md"))
-    saved = torch.load(spread / "checkpoints" / "step_0000006.ckpt", weights_only=True)
+    assert list((sharded / "samples").glob("*.md"))
+    saved = torch.load(sharded / "checkpoints" / "step_0000006.ckpt", weights_only=True)
     average, trained = saved["state_dict"], saved["current_model_state"]
     assert average.keys() == trained.keys()
     assert not any(torch.equal(average[name], trained[name]) for name in average if name.endswith("out.weight"))
 
 
 @pytest.mark.parametrize("logger", ["wandb", "tensorboard"])
-def test_other_loggers(logger: str, tmp_path: Path) -> None:
+def test_loggers_receive_samples(logger: str, tmp_path: Path) -> None:
     folder = train(tmp_path / logger, f"logger={logger}")
     places = {
         "wandb": ["wandb/offline-run-*/files/media/table/samples*", "wandb/offline-run-*/files/media/html/decoding*"],
@@ -253,13 +266,13 @@ def test_sweep_over_reweighting(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*/checkpoints/last.ckpt"))) == 2
 
 
-def test_own_files(tmp_path: Path) -> None:
-    """Aligned text from a folder, packed or not, is trained on and evaluated like the generated text."""
+def test_user_files(tmp_path: Path) -> None:
+    """Aligned text files, plain or gzip-compressed, can be trained on and evaluated."""
     for split, count, seed in (("train", 200, 1), ("valid", 8, 2), ("test", 8, 3)):
         pairs = ToyLanguage().pairs(count, seed)
         (tmp_path / f"{split}.de").write_text("".join(f"{source}\n" for source, _ in pairs))
-        packed = gzip.compress("".join(f"{target}\n" for _, (target,) in pairs).encode())
-        (tmp_path / f"{split}.en.gz").write_bytes(packed)
+        compressed = gzip.compress("".join(f"{target}\n" for _, (target,) in pairs).encode())
+        (tmp_path / f"{split}.en.gz").write_bytes(compressed)
     corpus = ["data=text_pairs", f"data.root={tmp_path}", "data.source=de", "data.target=en"]
     small = [override for override in SMALL if not override.startswith("data.")]
     run = tmp_path / "run"

@@ -1,4 +1,4 @@
-"""Probabilities at their limits: nothing is NaN or infinite at alpha 0 and 1, with 50,000 ids and half precision."""
+"""Numerical limits: everything is finite at alpha 0 and 1, with 50,000 ids and in half precision."""
 
 from collections.abc import Callable
 from itertools import combinations
@@ -25,7 +25,7 @@ from tests.decoding.helpers import TRANSITIONS
 VOCAB = Vocab(size=50_000)
 LAST = VOCAB.size - 1
 ALPHAS = [1.0, 1.0, 1.0 - 1e-16, 0.5, 1e-300, 0.0, 0.0]
-"""Clean text for two steps, nothing left for the last two; between them numbers that are hard to tell from 1 and 0."""
+"""Exactly 1 for two steps, exactly 0 for the last two, and between them values close to 1 and 0."""
 STEPS = len(ALPHAS) - 1
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 HALF = DTYPES[1:]
@@ -62,55 +62,55 @@ def generator() -> torch.Generator:
 
 
 def clean() -> Tensor:
-    """A row a step, the first and the last ordinary id among the tokens."""
+    """One row per step; the tokens include the first and the last ordinary id."""
     row = torch.tensor([VOCAB.bos, 5, 6, 777, LAST, 5, VOCAB.eos, VOCAB.pad])
     return row.expand(STEPS, -1).clone()
 
 
-def hard_logits(rows: int, dtype: torch.dtype, of: DiffusionProcess) -> Tensor:
-    """Logits as large as half precision takes (65504), ties, and barred ids, as a network gives them."""
+def extreme_logits(rows: int, dtype: torch.dtype, diffusion: DiffusionProcess) -> Tensor:
+    """Logits near the maximum of float16 (65504), ties, and barred ids."""
     logits = torch.randn(rows, VOCAB.size, generator=generator())
     logits[::3] *= 1e4
     logits[1::3] = 0
     logits = logits.clamp(-3e4, 3e4)
-    return (logits + torch.where(of.noise.learnable, 0.0, BARRED)).to(dtype).requires_grad_()
+    return (logits + torch.where(diffusion.noise.learnable, 0.0, BARRED)).to(dtype).requires_grad_()
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("noise", NOISES)
-def test_process(noise: str, schedule: str) -> None:
-    """Every pair of steps: routing probabilities lie in [0, 1], draws in the vocabulary."""
+def test_process_is_valid_at_every_pair_of_steps(noise: str, schedule: str) -> None:
+    """Routing probabilities lie in [0, 1] and samples in the vocabulary."""
     q = process(noise, schedule)
     x0 = clean()
     for s, t in combinations(range(STEPS + 1), 2):
-        at, to = torch.full((len(x0),), t), torch.full((len(x0),), s)
-        x_t = q.corrupt(x0, at, generator())
+        t_rows, s_rows = torch.full((len(x0),), t), torch.full((len(x0),), s)
+        x_t = q.corrupt(x0, t_rows, generator())
         for tokens in (x_t, x0, torch.full_like(x0, VOCAB.mask), torch.full_like(x0, LAST)):
-            for probability in (q.lambda1(tokens, at, to), q.lambda2(at, to)):
+            for probability in (q.lambda1(tokens, t_rows, s_rows), q.lambda2(t_rows, s_rows)):
                 assert ((probability >= 0) & (probability <= 1)).all(), (s, t)
-        x_s = q.step_posterior(x_t, x0, at, to, generator())
-        for drawn in (x_t, x_s, q.renoise(x_t, at, to, generator())):
+        x_s = q.step_posterior(x_t, x0, t_rows, s_rows, generator())
+        for drawn in (x_t, x_s, q.renoise(x_t, t_rows, s_rows, generator())):
             assert ((drawn >= 0) & (drawn < VOCAB.size)).all()
-        assert q.schedule.alpha(at)[0] != 1 or torch.equal(x_t, x0)
+        assert q.schedule.alpha(t_rows)[0] != 1 or torch.equal(x_t, x0)
         assert s != 0 or torch.equal(x_s, x0)
     assert not q.prior_divergence(x0).isnan().any()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("noise", NOISES)
-def test_dense_posterior(noise: str, dtype: torch.dtype) -> None:
-    """For every pair of steps and every state that can be reached it is a distribution."""
+def test_dense_posterior_is_a_distribution(noise: str, dtype: torch.dtype) -> None:
+    """For every pair of steps and every reachable state."""
     q = process(noise)
     x0 = torch.tensor([5, 777, LAST])
     for s, t in combinations(range(STEPS + 1), 2):
-        at, to = torch.full((len(x0),), t), torch.full((len(x0),), s)
-        x_t = q.corrupt(x0[:, None], at, generator())[:, 0]
-        logits = hard_logits(len(x0), dtype, q)
-        # As the caller does: half precision is left before the softmax.
-        given = {"model": logits.float().log_softmax(-1), "text": torch.full(logits.shape, float("-inf"))}
-        given["text"][torch.arange(len(x0)), x0] = 0.0
-        for name, log_probs in given.items():
-            posterior = q.posterior_log_probs(x_t, log_probs, at, to)
+        t_rows, s_rows = torch.full((len(x0),), t), torch.full((len(x0),), s)
+        x_t = q.corrupt(x0[:, None], t_rows, generator())[:, 0]
+        logits = extreme_logits(len(x0), dtype, q)
+        # As in the objective: float32 before the softmax.
+        predictions = {"model": logits.float().log_softmax(-1), "text": torch.full(logits.shape, float("-inf"))}
+        predictions["text"][torch.arange(len(x0)), x0] = 0.0
+        for name, log_probs in predictions.items():
+            posterior = q.posterior_log_probs(x_t, log_probs, t_rows, s_rows)
             assert not posterior.isnan().any(), (name, s, t)
             assert (posterior < 1e-3).all(), (name, s, t)
             if name == "text":
@@ -120,14 +120,14 @@ def test_dense_posterior(noise: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("noise", NOISES)
-def test_objectives(noise: str, objective: str, dtype: torch.dtype) -> None:
-    """Loss and gradient are finite at every step."""
+def test_objectives_are_finite(noise: str, objective: str, dtype: torch.dtype) -> None:
+    """Loss and gradient, at every step."""
     q, loss = process(noise), OBJECTIVES[objective]
     x0 = clean()
     t = torch.arange(1, STEPS + 1)
     corruption = Corruption(x0=x0, x_t=q.corrupt(x0, t, generator()), t=t, learnable=q.learnable(x0))
     positions = loss.positions(corruption)
-    logits = hard_logits(int(positions.sum()), dtype, q)
+    logits = extreme_logits(int(positions.sum()), dtype, q)
     total = loss.losses(logits, corruption.at(positions), q).sum()
     total.backward()
     assert total.isfinite()
@@ -138,11 +138,11 @@ def test_objectives(noise: str, objective: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("noise", NOISES)
-def test_likelihood(noise: str, dtype: torch.dtype) -> None:
+def test_likelihood_is_finite(noise: str, dtype: torch.dtype) -> None:
     q = process(noise)
 
     def denoise(x_t: Tensor, t: Tensor, positions: Tensor) -> Tensor:
-        return hard_logits(int(positions.sum()), dtype, q).detach()
+        return extreme_logits(int(positions.sum()), dtype, q).detach()
 
     for objective in OBJECTIVES.values():
         assert negative_log_likelihood(q, objective, denoise, clean()[:2], None, generator()).isfinite().all()
@@ -151,10 +151,10 @@ def test_likelihood(noise: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("top_p", [1e-6, 0.9, 1.0])
 @pytest.mark.parametrize("temperature", [0.0, 1e-4, 1.0, 1e4])
-def test_proposals(temperature: float, top_p: float, dtype: torch.dtype) -> None:
-    """A proposal is an id that may be predicted, and its score is a log-probability."""
+def test_proposals_are_valid(temperature: float, top_p: float, dtype: torch.dtype) -> None:
+    """A proposal is a learnable id and its score a log-probability."""
     q = process("uniform")
-    logits = hard_logits(9, dtype, q).detach()
+    logits = extreme_logits(9, dtype, q).detach()
     tokens, scores = Proposal(temperature, top_p=top_p)(logits, generator=generator())
     assert scores.isfinite().all()
     assert (scores <= 1e-3).all()
@@ -164,14 +164,14 @@ def test_proposals(temperature: float, top_p: float, dtype: torch.dtype) -> None
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("transition", TRANSITIONS)
 @pytest.mark.parametrize("noise", ["absorbing", "uniform", "unigram", "mixture"])
-def test_decoding(noise: str, transition: str, dtype: torch.dtype) -> None:
-    """The whole loop over these steps: ids that may be predicted, pinned ones as they were, finite scores."""
+def test_decoding_is_valid(noise: str, transition: str, dtype: torch.dtype) -> None:
+    """The sampler returns learnable ids, unchanged pinned tokens and finite scores."""
     q = process(noise)
     tokens = clean()[:2]
     pinned = ~q.learnable(tokens) | (tokens == VOCAB.bos)
 
     def denoise(x_t: Tensor, t: Tensor, positions: Tensor) -> Tensor:
-        return hard_logits(int(positions.sum()), dtype, q).detach()
+        return extreme_logits(int(positions.sum()), dtype, q).detach()
 
     sampler = Sampler("extreme", STEPS, TRANSITIONS[transition](), LinearDecoding(), temperature=1.0)
     decoded = sampler.run(q, denoise, Canvas(tokens, pinned), generator())
@@ -181,7 +181,7 @@ def test_decoding(noise: str, transition: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_lengths(dtype: torch.dtype) -> None:
+def test_length_choices_with_barred_logits(dtype: torch.dtype) -> None:
     logits = torch.full((2, 300), BARRED, dtype=dtype)
     for choice in (TopLengths(), NearLengths()):
         lengths = choice(logits, 5)
@@ -190,7 +190,7 @@ def test_lengths(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_gaussian(dtype: torch.dtype, schedule: str) -> None:
+def test_gaussian_process_is_finite(dtype: torch.dtype, schedule: str) -> None:
     q = GaussianProcess(SCHEDULES[schedule])
     z0 = torch.randn(STEPS + 1, 3, 4, generator=generator()).to(dtype)
     z_t = q.corrupt(z0, torch.arange(STEPS + 1), generator())

@@ -1,11 +1,7 @@
 """Command-line arguments: the only place where they are read or rewritten before Hydra parses them.
 
-Three rewrites make overrides mean what a user expects:
-
 - ``train.py ckpt=<run>`` starts with the overrides of that run (:func:`resume_overrides`),
-- ``evaluate.py ckpt=<folder of runs, or pattern>`` becomes a sweep over its runs (:func:`expand_runs`),
-- ``evaluate.py`` and ``generate.py`` accept any ``decoding.<key>=`` of the trained decoding
-  (:func:`allow_new_keys`).
+- ``evaluate.py ckpt=<folder of runs, or pattern>`` becomes a sweep over its runs (:func:`expand_runs`).
 """
 
 import argparse
@@ -16,9 +12,6 @@ from typing import NoReturn
 
 from rdm.app.run_folder import RunFolder, runs_in
 from rdm.errors import UserError
-
-# Sections of evaluate.py and generate.py whose keys are those of the trained run, unknown when Hydra composes.
-OF_THE_RUN = ("decoding.",)
 
 
 class Parser(argparse.ArgumentParser):
@@ -61,13 +54,3 @@ def _expanded(argument: str) -> list[str]:
         return [argument]  # a single run, a list of runs, or a path that does not exist
     quoted = ",".join("'" + str(run).replace("'", r"\'") + "'" for run in runs)
     return [f"ckpt={quoted}", *(["hydra.mode=MULTIRUN"] if len(runs) > 1 else [])]
-
-
-def allow_new_keys(arguments: Sequence[str]) -> list[str]:
-    """Prefix ``decoding.<key>=`` with ``++``: Hydra accepts it, and the trained decoding decides whether it exists."""
-    return [f"++{argument}" if argument.startswith(OF_THE_RUN) else argument for argument in arguments]
-
-
-def as_typed(override: str) -> str:
-    """An override without the prefix that :func:`allow_new_keys` adds."""
-    return override.removeprefix("++") if override.removeprefix("++").startswith(OF_THE_RUN) else override

@@ -126,6 +126,8 @@ def check_task(config: DictConfig) -> None:
 
 def check_parts(config: DictConfig) -> None:
     """Refuse a reweighting the objective does not have, and windows of text longer than the network's positions."""
+    message = "decoding=as_trained is for trained models; choose another, e.g. decoding=rdm"
+    require("_target_" in config.decoding, message)
     weighted = "reweighting" in config.system.get("objective", {})
     require(weighted or not config.get("reweighting"), f"reweighting: the loss of {config.name} has no weights")
     length, positions = config.data.get("length", 0), config.model.max_length

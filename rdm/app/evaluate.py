@@ -85,10 +85,16 @@ def build_scorers(config: DictConfig, model: TrainedModel) -> list[Scorer]:
     return [build(scorer, f"metrics.{name!s}", Scorer) for name, scorer in metrics.items() if scorer]
 
 
+def schedule_name(row: dict[str, Any]) -> str | None:
+    """The class of the decoding schedule; None for decodings without one."""
+    return (row["decoding"].get("schedule") or {}).get("class")
+
+
 def finish(config: DictConfig, model: TrainedModel, results: Path, row: dict[str, Any]) -> JobResult:
     """Send a row to the logger if there is one, and return it as the result of the job."""
     if config.get("logger"):
         config.run_dir = str(results.parent / "logs" / row["evaluation"])
-        config.choices = {**model.run.choices, **chosen(), "decoding": row["strategy"], "steps": row.get("steps")}
+        decoded = {"decoding": row["strategy"], "schedule": schedule_name(row), "steps": row.get("steps")}
+        config.choices = {**model.run.choices, **chosen(), **decoded}
         log_row(instantiate(config.logger), row)
     return JobResult(main_value(row), row)

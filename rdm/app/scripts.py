@@ -19,14 +19,14 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from rdm.app.arguments import allow_new_keys, debug_requested, expand_runs, resume_overrides
+from rdm.app.arguments import debug_requested, expand_runs, resume_overrides
 from rdm.app.checks import check_options
+from rdm.app.composition import CONF, register
 from rdm.app.errors import exit_with_message, explain
-from rdm.app.sweeps import JobResult, finish_sweep, register_resolvers, sweeping
+from rdm.app.sweeps import JobResult, finish_sweep, sweeping
 from rdm.errors import UserError
 from rdm.locks import exclusive
 
-CONF = Path(__file__).parents[2] / "conf"
 Rewrite = Callable[[Sequence[str]], list[str]]
 
 
@@ -37,12 +37,12 @@ def train() -> None:
 
 def evaluate() -> None:
     """``python evaluate.py``."""
-    run_script("evaluate", expand_runs, allow_new_keys)
+    run_script("evaluate", expand_runs)
 
 
 def generate() -> None:
     """``python generate.py``."""
-    run_script("generate", allow_new_keys)
+    run_script("generate")
 
 
 def run_script(name: str, *rewrites: Rewrite) -> None:
@@ -50,7 +50,7 @@ def run_script(name: str, *rewrites: Rewrite) -> None:
 
     Exit codes: 0; 1 if a job of a sweep failed; 2 for a user's mistake.
     """
-    register_resolvers()
+    register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach run_module instead of being printed by Hydra
 
     def job(config: DictConfig) -> Any:
@@ -60,7 +60,7 @@ def run_script(name: str, *rewrites: Rewrite) -> None:
     def main() -> None:
         for rewrite in rewrites:
             sys.argv[1:] = rewrite(sys.argv[1:])
-        hydra.main(version_base="1.3", config_path=str(CONF.resolve()), config_name=name)(guarded(job))()
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name=name)(guarded(job))()
 
     run_module(main)
 
@@ -114,9 +114,3 @@ def remove_unused_folder() -> None:
         if ".hydra" in names and all(name in (".hydra", ".lock") or name.endswith(".log") for name in names):
             with exclusive(folder):
                 shutil.rmtree(folder)
-
-
-def compose_config(name: str, overrides: Sequence[str]) -> DictConfig:
-    """Compose ``conf/<name>.yaml`` with ``overrides``, for modules that are not run by Hydra."""
-    with hydra.initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
-        return hydra.compose(name, list(overrides))

@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from rdm.app.errors import exit_with_message
 from rdm.errors import UserError, require
@@ -29,11 +29,6 @@ WITHOUT_EFFECT = ("debug=", "redo=", "resume=")
 def job_id(overrides: Sequence[str]) -> str:
     """A hash of a job's overrides in any order: a repeated sweep finds the folders of its jobs."""
     return settings_hash({"overrides": sorted(each for each in overrides if not each.startswith(WITHOUT_EFFECT))})
-
-
-def register_resolvers() -> None:
-    """Make ``${job_id:...}`` known to OmegaConf in this process."""
-    OmegaConf.register_new_resolver("job_id", job_id, replace=True)
 
 
 def sweeping() -> bool:
@@ -68,8 +63,10 @@ class Journal(Callback):
         self.script, self.sweep = script, uuid4().hex
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        from rdm.app.composition import register
+
         vars(self).update(state)
-        register_resolvers()  # a worker process resolves the folder of its job
+        register()  # a worker process resolves the folder of its job
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         self.folder = Path(config.hydra.sweep.dir)
@@ -129,7 +126,6 @@ def finish_sweep() -> bool:
     journal = Journal.started
     if journal is None:
         return True
-    from rdm.app.arguments import as_typed
     from rdm.evaluation.report import print_table
 
     jobs = journal.jobs()
@@ -144,6 +140,6 @@ def finish_sweep() -> bool:
     if failed:
         print(f"{len(failed)} of {len(jobs)} jobs failed:", file=sys.stderr)
     for job in failed:
-        own = " ".join(as_typed(each) for each in job["overrides"] if each not in shared)
+        own = " ".join(each for each in job["overrides"] if each not in shared)
         print(f"  {own}: {job['failure']}", file=sys.stderr)
     return not failed

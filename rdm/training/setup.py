@@ -28,6 +28,9 @@ def check_task(config: DictConfig) -> None:
 
 def check_parts(config: DictConfig) -> None:
     """Refuse a weight that the loss does not have, and windows of text that the network has no positions for."""
+    require(
+        "_target_" in config.decoding, "decoding=as_trained is for trained models; choose another, e.g. decoding=rdm"
+    )
     weighed = "reweighting" in config.system.get("objective", {})
     require(weighed or not config.get("reweighting"), f"reweighting: the loss of {config.name} has no weight to choose")
     length, positions = config.data.get("length", 0), config.model.max_length

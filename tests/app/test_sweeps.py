@@ -261,7 +261,7 @@ def test_optuna_finds_the_best_trial(trained: tuple[Path, str], tmp_path: Path) 
     assert {row["split"] for row in rows(tmp_path)} == {"valid"}
     best = OmegaConf.load(tmp_path / "optimization_results.yaml")
     assert best.best_value == max(bleu.values())
-    assert bleu[best.best_params["++decoding.length_candidates"]] == max(bleu.values())
+    assert bleu[best.best_params["decoding.length_candidates"]] == max(bleu.values())
     assert "best_value" in done.stdout
 
 

@@ -1,0 +1,30 @@
+"""Composing configurations: where they are, and what Hydra and OmegaConf must know before."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf
+
+from rdm.app.sweeps import job_id
+
+CONF = (Path(__file__).parents[2] / "conf").resolve()
+
+
+def register() -> None:
+    """Register what the files of ``conf`` refer to: the resolver ``job_id`` and the config ``decoding/_open``.
+
+    ``_open`` is an empty mapping to which overrides such as ``decoding.steps=4`` may add keys without ``+``. Hydra
+    makes the composed configuration a struct, which refuses new keys; the flag of this node takes precedence below it.
+    A YAML file cannot set flags.
+    """
+    OmegaConf.register_new_resolver("job_id", job_id, replace=True)
+    ConfigStore.instance().store(group="decoding", name="_open", node=DictConfig({}, flags={"struct": False}))
+
+
+def compose_config(name: str, overrides: Sequence[str]) -> DictConfig:
+    """Compose ``conf/<name>.yaml`` with ``overrides``, for modules that are not run by Hydra."""
+    register()
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        return hydra.compose(name, list(overrides))
