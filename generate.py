@@ -9,7 +9,8 @@ from rich.console import Console
 
 from rdm import cli
 from rdm.config import GenerateOptions, check_options
-from rdm.data.module import Questions, TextDataModule
+from rdm.data.module import TextDataModule
+from rdm.data.questions import EvaluationQuestions
 from rdm.errors import UserError, require
 from rdm.page.page import Page
 from rdm.page.trajectory import Example, follow
@@ -49,12 +50,12 @@ def main(config: DictConfig) -> Page | None:
     return Page(page, examples) if config.trace else None
 
 
-def questions(config: DictConfig, data: TextDataModule) -> Questions:
+def questions(config: DictConfig, data: TextDataModule) -> EvaluationQuestions:
     """The text that was given, or else the first sentences of the test split with their references."""
     if config.text is None:
         return data.questions("test").first(config.sentences)
     text = standard_input() if config.text == "-" else str(config.text)
-    return Questions(data.encode_sources([text]), [text], references=[], cut=[False])
+    return EvaluationQuestions(data.encode_sources([text]), [text], references=[], cut=[False])
 
 
 if __name__ == "__main__":

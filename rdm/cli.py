@@ -20,7 +20,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from torch.multiprocessing import ProcessRaisedException
 
 from rdm.errors import UserError, refuse
-from rdm.files import locked
+from rdm.locks import lock_folder
 from rdm.sweeps import Outcome, conclude, sweeping
 
 Result = TypeVar("Result")
@@ -54,7 +54,7 @@ def leave_nothing() -> None:
     with suppress(UserError):
         names = {file.name for file in folder.iterdir()}
         if ".hydra" in names and all(name in (".hydra", ".lock") or name.endswith(".log") for name in names):
-            with locked(folder):
+            with lock_folder(folder):
                 shutil.rmtree(folder)
 
 

@@ -1,6 +1,6 @@
 """A run folder: everything that is needed to decode from a trained model again, without the command that made it.
 
-config.yaml  tokenizer.json  versions.json  checkpoints/*.ckpt  metrics.csv  finished  results.jsonl
+config.yaml  codec.json  tokenizer.json  versions.json  checkpoints/*.ckpt  metrics.csv  finished  results.jsonl
 """
 
 import json
@@ -23,12 +23,14 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from torch import Tensor
 
 from rdm.config import build
+from rdm.data.codec import Codec
 from rdm.data.module import TextDataModule
 from rdm.data.tokenizer import Tokenizer
 from rdm.decoding.base import Decoding
 from rdm.errors import UserError, require
 from rdm.evaluation.results import fingerprint
-from rdm.files import locked, write
+from rdm.files import write_text
+from rdm.locks import lock_folder
 from rdm.models.int8 import in_int8
 from rdm.systems.base import System
 from rdm.training.checkpoints import Damaged, check_fits, read
@@ -81,8 +83,8 @@ class Run:
         self._end.unlink(missing_ok=True)
         for scrap in (self.folder / "checkpoints").glob(".*.partial"):
             scrap.unlink()  # of a process that was killed
-        write(self.folder / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
-        data.tokenizer.save(self.folder / "tokenizer.json")
+        write_text(self.folder / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
+        data.codec.save(self.folder)
         versions = {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
         record = {
             "commit": commit(),
@@ -90,7 +92,7 @@ class Run:
             "data": data.fingerprint(),
             "overrides": list(overrides),
         }
-        write(self.folder / "versions.json", json.dumps(record, indent=2) + "\n")
+        write_text(self.folder / "versions.json", json.dumps(record, indent=2) + "\n")
 
     @property
     def overrides(self) -> list[str]:
@@ -168,7 +170,7 @@ class Run:
         if getattr(rank_zero_only, "rank", 0) > 0:  # one of several processes that were started apart: the first has it
             yield
             return
-        with locked(self.folder):
+        with lock_folder(self.folder):
             require(
                 resume or not (self.folder / "config.yaml").exists(),
                 f"{self.folder} holds a run already; go on with it by resume=auto, or name another hydra.run.dir",
@@ -201,7 +203,8 @@ class Run:
 
     def data(self) -> TextDataModule:
         """The run's data with the run's own tokenizer."""
-        return load_data(self.folder, stamped(self.folder / "config.yaml", self.folder / "tokenizer.json"))
+        names = ("config.yaml", "codec.json", "tokenizer.json")
+        return load_data(self.folder, stamped(*(self.folder / name for name in names)))
 
     def system(self, average: int = 1, device: str = "auto") -> tuple[System, Training]:
         """The trained system (averaged weights, ready to decode) and what it took."""
@@ -301,7 +304,7 @@ def load_data(folder: Path, files: tuple[tuple[Path, int], ...]) -> TextDataModu
     """Cached like :func:`load_system`."""
     config = Run(folder).config
     data = build(config.data.module, "data.module", TextDataModule)
-    data.load_tokenizer(folder / "tokenizer.json")
+    data.use_codec(Codec.load(folder))
     made, trained = data.vocab.size, config.vocab.size
     require(made == trained, f"{folder}: its tokenizer has {made} ids, but the model was made for {trained}")
     return data

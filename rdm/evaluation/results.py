@@ -1,22 +1,18 @@
 """The results store: one JSON object a line, appended, never changed."""
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from rdm.errors import UserError, require
 from rdm.evaluation.decode import Outputs
+from rdm.hashing import settings_hash
+from rdm.locks import lock_exclusive, lock_shared
 
 Row = dict[str, Any]
-
-
-def fingerprint(settings: Row) -> str:
-    """Twelve hexadecimal digits that stand for ``settings``."""
-    return sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+fingerprint = settings_hash
 
 
 def append(file: Path, row: Row) -> None:
@@ -24,7 +20,7 @@ def append(file: Path, row: Row) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps(row, ensure_ascii=False).encode() + b"\n"
     with file.open("ab", buffering=0) as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
+        lock_exclusive(stream)
         end = stream.seek(0, os.SEEK_END)
         try:
             while line:
@@ -92,7 +88,7 @@ def read_lines(file: Path, what: str) -> list[Row]:
     """One JSON object a line."""
     rows: list[Row] = []
     with file.open("rb") as stream:
-        fcntl.flock(stream, fcntl.LOCK_SH)  # another job may be writing
+        lock_shared(stream)  # another job may be writing
         text = stream.read()
     for number, line in enumerate(text.split(b"\n"), 1):
         if not line:

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from rdm.data.cache import digest
 from rdm.data.corpus import Corpus, Split, Texts
-from rdm.data.module import Loading
+from rdm.data.loading import Loading
 from rdm.data.open_ended import OpenEndedDataModule
 from rdm.data.pairs import PairsDataModule
 from rdm.data.tokenizer import TokenizerTrainer, Words
+from rdm.hashing import short_hash
 
 
 class Given(Corpus):
@@ -23,7 +23,7 @@ class Given(Corpus):
         return self.texts[split]
 
     def fingerprint(self, split: Split) -> str:
-        return digest(*(digest(*column) for column in self.texts[split]))
+        return short_hash(*(short_hash(*column) for column in self.texts[split]))
 
 
 def pairs(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from rdm.data.corpus import AlignedText, Documents, Files, JsonLines, Lines, find, read_lines
+from rdm.data.corpus import AlignedText, Documents, Files, JsonLines, Lines, existing_version, read_lines
 from rdm.errors import UserError
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -194,7 +194,7 @@ def test_broken_gzip(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [
-        (b"a\nb\n", b"a\n", r"train\.de\S* has 2 lines, but .*train\.en\S* has 1: line must match line"),
+        (b"a\nb\n", b"a\n", r"train\.de\S* has 2 lines, but .*train\.en\S* has 1: the lines must be aligned"),
         (b"a\n\xff\n", b"a\nb\n", r"train\.de\S*, line 2 is not UTF-8"),
         (b"a\nb\n", b"a\nb\xc3", r"train\.en\S*, line 2 is not UTF-8"),
         (b"", b"a\n", r"train\.de\S* is empty"),
@@ -217,7 +217,7 @@ def test_bad_text(tmp_path: Path, source: bytes, target: bytes, message: str, pa
         ('{"src": "a", "trg": 3}', "line 2 needs the keys"),
         ('{"src": null, "trg": "b"}', "line 2 needs the keys"),
         ('["a", "b"]', "line 2 needs the keys"),
-        (r'{"src": "a \ud83d", "trg": "b"}', r"train\.jsonl, line 2 has half a character"),
+        (r'{"src": "a \ud83d", "trg": "b"}', r"train\.jsonl, line 2 has an unpaired surrogate"),
     ],
 )
 def test_bad_json_lines(tmp_path: Path, line: str, message: str) -> None:
@@ -239,14 +239,14 @@ def test_missing_file_and_missing_split(tmp_path: Path, kind: str) -> None:
     for ask in (corpus.read, corpus.fingerprint):
         with pytest.raises(UserError, match=r"there is no .*valid\.(\w+) \(nor valid\.\1\.gz\)"):
             ask("valid")
-        with pytest.raises(UserError, match=r"there is no test split: name its file with data\.test=\.\.\."):
+        with pytest.raises(UserError, match=r"there is no test split: set its file with data\.test=\.\.\."):
             ask("test")
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "train.txt").mkdir()
     with pytest.raises(UserError, match="there is no"):
-        find(tmp_path / "train.txt")
+        existing_version(tmp_path / "train.txt")
 
 
 def test_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,10 +271,10 @@ def test_documents_pass_on_what_is_wrong_with_their_lines(tmp_path: Path) -> Non
         Documents(lines(put(tmp_path, {"train.txt": b"a\n\n\xe4\n"}))).read("train")
 
 
-def test_any_there(tmp_path: Path) -> None:
+def test_any_exists(tmp_path: Path) -> None:
     """One file is enough, packed or not: half a split is a mistake to be told, not a reason to look elsewhere."""
     corpus = AlignedText(str(tmp_path), "de", "en", test=None)
-    assert not corpus.any_there()
+    assert not corpus.any_exists()
     put(tmp_path, {"valid.en": b"a\n"}, pack=True)
-    assert corpus.any_there()
+    assert corpus.any_exists()
     assert read_lines(tmp_path / "valid.en.gz") == ["a"]

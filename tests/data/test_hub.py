@@ -108,7 +108,7 @@ def test_missing_text_in_one_row(tmp_path: Path) -> None:
 
 
 def test_missing_split(folder: str) -> None:
-    with pytest.raises(UserError, match=r"set cannot be had: Unknown split .dev."):
+    with pytest.raises(UserError, match=r"set cannot be loaded: Unknown split .dev."):
         hub(folder, valid="dev").read("valid")
 
 
@@ -116,7 +116,7 @@ def test_missing_split(folder: str) -> None:
 def test_broken_data_set(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "train.jsonl").write_bytes(content)
-    with pytest.raises(UserError, match=r"set cannot be had: JSON parse error: .*$"):
+    with pytest.raises(UserError, match=r"set cannot be loaded: JSON parse error: .*$"):
         Hub(str(tmp_path / "set"), ["a"]).read("train")
 
 
@@ -127,12 +127,12 @@ def test_unreachable_hub(error: Exception, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("datasets.load_dataset", unreachable)
     reason = (str(error) or "ConnectionError").splitlines()[0]
-    with pytest.raises(UserError, match=rf"^the hub's data set some/where cannot be had: {reason}$"):
+    with pytest.raises(UserError, match=rf"^the Hub data set some/where cannot be loaded: {reason}$"):
         Hub("some/where", ["text"]).read("train")
 
 
 def test_offline_for_real() -> None:
-    with pytest.raises(UserError, match=r"data set Salesforce/wikitext cannot be had: \S.*$"):
+    with pytest.raises(UserError, match=r"data set Salesforce/wikitext cannot be loaded: \S.*$"):
         Hub("Salesforce/wikitext", ["text"], "wikitext-2-v1").fingerprint("train")
 
 
@@ -168,8 +168,8 @@ def test_splits_are_never_mixed_from_both(tmp_path: Path, folder: str) -> None:
 @pytest.mark.parametrize("ask", ["read", "fingerprint"])
 def test_advice_when_there_is_neither(tmp_path: Path, ask: str) -> None:
     """Where the files belong and where to read how to get them, with the hub's own reason in front if it was asked."""
-    where = rf"; data\.root={tmp_path / 'files'} is where files belong, see data/some\.card\.md$"
-    with pytest.raises(UserError, match=r"^the hub's data set not/here cannot be had: \S.*" + where):
+    where = rf"; files are expected in data\.root={tmp_path / 'files'}, see data/some\.card\.md$"
+    with pytest.raises(UserError, match=r"^the Hub data set not/here cannot be loaded: \S.*" + where):
         getattr(either(tmp_path, Hub("not/here", ["de", "en"])), ask)("train")
     with pytest.raises(UserError, match=r"^there is no .*train\.de \(nor train\.de\.gz\)" + where):
         getattr(either(tmp_path, None), ask)("train")

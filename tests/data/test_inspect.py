@@ -100,7 +100,7 @@ def test_text(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize(
     ("test", "message"),
     [
-        ("null", "there is no test split: name its file with data.test=..."),
+        ("null", "there is no test split: set its file with data.test=..."),
         ("'[/new]'", "there is no {root}/[/new].de (nor new].de.gz)"),
     ],
 )

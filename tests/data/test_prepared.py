@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rdm.data import prepared
-from rdm.data.prepared import Prepared, Ragged, write
+from rdm.data.prepared import Prepared, write_split
+from rdm.data.ragged import Ragged
 from rdm.errors import UserError
 from tests.data.helpers import Given, pairs
 
@@ -66,7 +67,7 @@ def test_written_like_encoded_directly(tmp_path: Path, monkeypatch: pytest.Monke
         calls.append(len(some))
         return letters(some)
 
-    write(tmp_path, texts, encode, "train")
+    write_split(tmp_path, texts, encode, "train")
     assert max(calls) <= chunk
     loaded = Prepared.load(tmp_path)
     assert len(loaded) == 7
@@ -78,7 +79,7 @@ def test_written_like_encoded_directly(tmp_path: Path, monkeypatch: pytest.Monke
 def test_hashes_tell_examples_apart(tmp_path: Path) -> None:
     """Same text, same hash; neither a moved border between the sides nor swapped sides are the same text."""
     sources, targets = ["a b", "a", "c", "a b", "c d"], ["c", "b c", "a b", "c", "e"]
-    write(tmp_path, (sources, targets), letters, "train")
+    write_split(tmp_path, (sources, targets), letters, "train")
     hashes = Prepared.load(tmp_path).hashes.tolist()
     assert hashes[0] == hashes[3]
     assert len(set(hashes)) == 4
@@ -97,4 +98,4 @@ def test_overlap(tmp_path: Path) -> None:
 
 def test_a_split_without_text(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the train split has no text"):
-        write(tmp_path, ([],), letters, "train")
+        write_split(tmp_path, ([],), letters, "train")

@@ -281,7 +281,7 @@ def test_documents_of_the_splits_differ() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_empty_split_is_refused(family: type[Any]) -> None:
-    with pytest.raises(UserError, match="every split needs an example"):
+    with pytest.raises(UserError, match="every split needs at least one example"):
         family(valid_size=0)
 
 

@@ -48,7 +48,7 @@ class Notes(pl.LightningModule):
 
     def on_train_end(self) -> None:
         """Both ranks ask at once for a split that nobody has prepared."""
-        loader = self.trainer.datamodule.test_dataloader()  # type: ignore[attr-defined]
+        loader = self.trainer.datamodule.eval_dataloader("test")  # type: ignore[attr-defined]
         self.seen["test"] = [batch.ids.tolist() for batch in loader]
         notes = {"rank": self.global_rank, "pid": os.getpid(), "seen": self.seen}
         (self.folder / f"rank{self.global_rank}.json").write_text(json.dumps(notes))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rdm.data.batching import Batch, frame
-from rdm.data.prepared import Ragged
+from rdm.data.ragged import Ragged
 from rdm.decoding.beam import BeamSearch
 from rdm.decoding.trace import GrowingText, steps
 from rdm.errors import UserError
