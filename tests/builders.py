@@ -105,7 +105,7 @@ def toy_data(train: int = 64, max_length: int = 31, **options: Any) -> PairsData
 
 def batch_from(vocab: Vocab, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Batch:
     """A batch of sources and targets given as ids, without special symbols."""
-    sources, targets = (Ragged.of(side) for side in zip(*pairs, strict=True))
+    sources, targets = (Ragged.from_rows(side) for side in zip(*pairs, strict=True))
     return counted(Pairs(vocab, sources, targets, np.arange(len(pairs)))[range(len(pairs))], vocab)
 
 

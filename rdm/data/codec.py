@@ -129,11 +129,11 @@ class PairCodec(Codec):
         return self._encode_within(texts, self.max_length, "target")
 
     def sources(self, rows: Rows) -> Tensor:
-        return frame(Ragged.of(rows), self.vocab)
+        return frame(Ragged.from_rows(rows), self.vocab)
 
     def batch(self, sources: Rows, targets: Rows) -> Batch:
         require(len(sources) == len(targets), f"got {len(sources)} sources, but {len(targets)} targets")
-        return Batch(self.sources(sources), frame(Ragged.of(targets), self.vocab), torch.arange(len(sources)))
+        return Batch(self.sources(sources), frame(Ragged.from_rows(targets), self.vocab), torch.arange(len(sources)))
 
     def template(self, text: str) -> Tensor:
         row: list[int] = []
@@ -144,7 +144,7 @@ class PairCodec(Codec):
         require(self.vocab.mask in row, f"template: no blank in {text!r}; write _ for every token to be filled")
         require(self.vocab.unk not in row, f"template: {text!r} has a word that is not in the vocabulary of the model")
         require(len(row) <= self.max_length, f"template: {len(row)} tokens are too many; up to {self.max_length} fit")
-        return frame(Ragged.of([row]), self.vocab)
+        return frame(Ragged.from_rows([row]), self.vocab)
 
 
 class OpenEndedCodec(Codec):

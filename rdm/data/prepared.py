@@ -43,7 +43,7 @@ def write_split(folder: Path, texts: Texts, encode: Encode, split: Split) -> Non
     require(len(texts[0]) > 0, f"the {split} split has no text")
     for number, column in enumerate(texts):
         chunks = [
-            Ragged.of(encode(column[start : start + CHUNK]))
+            Ragged.from_rows(encode(column[start : start + CHUNK]))
             for start in track(
                 range(0, len(column), CHUNK),
                 f"{split}, column {number + 1} of {len(texts)}",

@@ -20,7 +20,7 @@ class Ragged:
     offsets: NDArray[np.int64]  # [rows + 1]
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[int]]) -> "Ragged":
+    def from_rows(cls, rows: Sequence[Sequence[int]]) -> "Ragged":
         lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
         ids = np.fromiter((index for row in rows for index in row), np.int32, int(lengths.sum()))
         return cls(ids, np.concatenate([[0], lengths.cumsum()]))

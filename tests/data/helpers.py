@@ -1,4 +1,4 @@
-"""A corpus of given text, and data modules over it."""
+"""An in-memory corpus, and data modules for tests."""
 
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ from rdm.data.tokenizer import TokenizerTrainer, Words
 from rdm.hashing import short_hash
 
 
-class Given(Corpus):
-    """Text that is handed in; ``reads`` are the splits that were asked for, in order."""
+class InMemoryCorpus(Corpus):
+    """Text given as lists; ``reads`` records the splits that were read, in order."""
 
     def __init__(self, train: Texts, valid: Texts | None = None, test: Texts | None = None) -> None:
         self.texts = {"train": train, "valid": valid or train, "test": test or train}

@@ -1,4 +1,4 @@
-"""What is kept on disk is made once and whole, whatever happens in between."""
+"""Cached folders are built once, and are complete or absent."""
 
 import errno
 import multiprocessing
@@ -14,13 +14,13 @@ import pytest
 from rdm.data.cache import build_once
 from rdm.data.tokenizer import Tokenizer
 from rdm.errors import UserError
-from tests.data.helpers import Given, pairs
+from tests.data.helpers import InMemoryCorpus, pairs
 
 fork = multiprocessing.get_context("fork")
 
 
 def visible(folder: Path) -> list[str]:
-    """Everything that could be taken for a finished thing; locks and scratch have names with a dot in front."""
+    """Return the entries that look complete; names of locks and scratch folders begin with a dot."""
     return [file.name for file in folder.iterdir() if not file.name.startswith(".")] if folder.exists() else []
 
 
@@ -28,7 +28,7 @@ def fill(folder: Path) -> None:
     (folder / "content").write_text("whole")
 
 
-def test_made_once(tmp_path: Path) -> None:
+def test_built_once(tmp_path: Path) -> None:
     made = []
 
     def make(folder: Path) -> None:
@@ -43,7 +43,7 @@ def test_made_once(tmp_path: Path) -> None:
     assert visible(place.parent) == ["thing"]
 
 
-def slowly(place: Path, log: Path) -> None:
+def build_slowly(place: Path, log: Path) -> None:
     def make(folder: Path) -> None:
         with log.open("a") as stream:
             stream.write("made\n")
@@ -54,8 +54,8 @@ def slowly(place: Path, log: Path) -> None:
     assert (place / "content").read_text() == "whole"
 
 
-def test_processes_at_the_same_time_make_it_once(tmp_path: Path) -> None:
-    processes = [fork.Process(target=slowly, args=(tmp_path / "thing", tmp_path / "log")) for _ in range(6)]
+def test_parallel_processes_build_once(tmp_path: Path) -> None:
+    processes = [fork.Process(target=build_slowly, args=(tmp_path / "thing", tmp_path / "log")) for _ in range(6)]
     for process in processes:
         process.start()
     for process in processes:
@@ -76,7 +76,7 @@ def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
     assert (build_once(tmp_path / "thing", fill) / "content").read_text() == "whole"
 
 
-def half(place: Path, halfway: Event) -> None:
+def build_half(place: Path, halfway: Event) -> None:
     def make(folder: Path) -> None:
         (folder / "content").write_text("ha")
         (folder / "more").write_text("of the process that was killed")
@@ -86,10 +86,10 @@ def half(place: Path, halfway: Event) -> None:
     build_once(place, make)
 
 
-def test_a_killed_process_leaves_nothing_that_looks_finished(tmp_path: Path) -> None:
-    """Its lock is gone with it, and the next one starts with an empty folder."""
+def test_a_killed_process_leaves_nothing_that_looks_complete(tmp_path: Path) -> None:
+    """Its lock is released, and the next process starts with an empty folder."""
     halfway = fork.Event()
-    process = fork.Process(target=half, args=(tmp_path / "thing", halfway))
+    process = fork.Process(target=build_half, args=(tmp_path / "thing", halfway))
     process.start()
     assert halfway.wait(30)
     process.kill()
@@ -110,15 +110,17 @@ FULL = r"prepared data cannot be written to .*: No space left on device; free so
 
 
 @pytest.mark.parametrize(
-    ("where", "name"),
+    ("owner", "name"),
     [(np, "save"), (Tokenizer, "save"), (Path, "mkdir"), (os, "fsync"), (os, "replace")],
     ids=lambda value: getattr(value, "__name__", value),
 )
-def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: object, name: str) -> None:
-    """The advice names the folder and the option; nothing half-made stays; with room again it works."""
-    corpus = Given((["a b"], ["c d"]))
+def test_a_full_disk_is_reported_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str
+) -> None:
+    """The message names the folder and the option; it works once there is space again."""
+    corpus = InMemoryCorpus((["a b"], ["c d"]))
     with monkeypatch.context() as patch:
-        patch.setattr(where, name, disk_full)
+        patch.setattr(owner, name, disk_full)
         with pytest.raises(UserError, match=FULL):
             pairs(tmp_path, corpus).prepare_data()
     assert visible(tmp_path / "splits") == []
@@ -127,8 +129,8 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: objec
     assert data.tokenizer.decode(data.examples("train")[[0]].target.tolist()) == ["c d"]
 
 
-def test_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file and folder of it; a power cut cannot leave an empty file in something that looks finished."""
+def test_files_are_flushed_before_the_folder_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut cannot leave an empty file in a folder that looks complete."""
     place, events = tmp_path / "thing", []
 
     def make(folder: Path) -> None:
@@ -147,9 +149,9 @@ def test_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 200, None], ids=["empty", "zeros", "missing"])
 @pytest.mark.parametrize("name", ["tokenizer.json", "0/ids.npy", "1/offsets.npy", "hashes.npy", "columns.json"])
-def test_damaged(name: str, content: bytes | None, tmp_path: Path) -> None:
-    """The folder to remove is named, and then all is made again."""
-    corpus = Given((["a b"], ["c d"]))
+def test_a_damaged_entry_is_reported_and_can_be_rebuilt(name: str, content: bytes | None, tmp_path: Path) -> None:
+    """The message names the folder to remove."""
+    corpus = InMemoryCorpus((["a b"], ["c d"]))
     pairs(tmp_path, corpus).prepare_data()
     (file,) = tmp_path.rglob(name)
     file.write_bytes(content) if content is not None else file.unlink()
@@ -161,7 +163,7 @@ def test_damaged(name: str, content: bytes | None, tmp_path: Path) -> None:
     assert len(pairs(tmp_path, corpus).prepared("train")) == 1
 
 
-def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_cache_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("")
     with pytest.raises(UserError, match=r"cannot be written to .*data\.cache="):
         build_once(tmp_path / "cache" / "thing", fill)

@@ -13,7 +13,7 @@ from rdm.data.pairs import PairsDataModule
 from rdm.data.tokenizer import BytePairs, GivenWordPieces, WordPieces, Words
 from rdm.errors import UserError
 from tests.builders import toy_data
-from tests.data.helpers import Given, open_ended, pairs
+from tests.data.helpers import InMemoryCorpus, open_ended, pairs
 
 WORDS = Words()(["a b c d e f g h i j"])
 PAIRS = PairCodec(WORDS, max_length=5)
@@ -212,17 +212,17 @@ def test_an_incomplete_codec_is_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_the_data_module_makes_a_codec_from_the_training_split(tmp_path: Path) -> None:
-    data = pairs(tmp_path, Given((["a b"], ["c"])), max_length=9)
+    data = pairs(tmp_path, InMemoryCorpus((["a b"], ["c"])), max_length=9)
     assert type(data.codec) is PairCodec
     assert (data.codec.max_length, data.vocab.size) == (9, 8)
-    text = open_ended(tmp_path, Given((["a b c d e f"],)), 3, prompt=1)
+    text = open_ended(tmp_path, InMemoryCorpus((["a b c d e f"],)), 3, prompt=1)
     assert type(text.codec) is OpenEndedCodec
     assert text.codec.max_length == 3
 
 
 def test_a_codec_that_was_handed_in_is_used(tmp_path: Path) -> None:
     """Its tokenizer and length limit apply, and the training split is not read."""
-    corpus = Given((["a b", "b"], ["x", "y"]), (["a", "a a a a"], ["j", "i"]))
+    corpus = InMemoryCorpus((["a b", "b"], ["x", "y"]), (["a", "a a a a"], ["j", "i"]))
     data = pairs(tmp_path / "cache", corpus, max_length=31)
     data.use_codec(PairCodec(WORDS, max_length=3))
     assert data.codec.decode(data.examples("valid")[[0]].target) == ["j"]
@@ -238,7 +238,7 @@ def test_a_trained_model_does_not_need_the_vocabulary_file(tmp_path: Path) -> No
     vocabulary = tmp_path / "outside" / "vocab.txt"
     vocabulary.parent.mkdir()
     vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "dog", "##s"]) + "\n")
-    corpus, run = Given((["the dogs"], ["dog"])), tmp_path / "run"
+    corpus, run = InMemoryCorpus((["the dogs"], ["dog"])), tmp_path / "run"
     run.mkdir()
 
     def module() -> PairsDataModule:

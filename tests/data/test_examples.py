@@ -35,7 +35,7 @@ def test_pairs_by_hand(indices: list[int]) -> None:
     """Each side is framed and padded on its own; only rows of the split are used."""
     vocab = Vocab(size=20)
     sources, targets = [[5], [6, 7, 8], [], [9, 10]], [[11, 12], [13], [14], [15, 4, 16]]
-    examples = Pairs(vocab, Ragged.of(sources), Ragged.of(targets), np.array([3, 0, 1]))
+    examples = Pairs(vocab, Ragged.from_rows(sources), Ragged.from_rows(targets), np.array([3, 0, 1]))
     assert len(examples) == 3
     assert examples.lengths().tolist() == [[4, 5], [3, 4], [5, 3]]
     assert examples.target_ids().tolist() == [11, 12, 13, 15, 4, 16]
@@ -50,7 +50,7 @@ def test_pairs_by_hand(indices: list[int]) -> None:
 def test_padding_to_a_multiple() -> None:
     """Widths are multiples up to the maximum length, and lengths include the padding."""
     vocab, rows = Vocab(size=20), [[5] * length for length in (1, 5, 7, 9)]
-    examples = Pairs(vocab, Ragged.of(rows), Ragged.of(rows), np.arange(4), multiple=8, widest=11)
+    examples = Pairs(vocab, Ragged.from_rows(rows), Ragged.from_rows(rows), np.arange(4), multiple=8, widest=11)
     assert examples.lengths().tolist() == [[8, 8], [8, 8], [11, 11], [11, 11]]
     for indices, width in (([0], 8), ([0, 1], 8), ([1, 2], 11), ([3], 11)):
         batch = examples[indices]

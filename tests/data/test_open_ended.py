@@ -11,7 +11,7 @@ from rdm.data.corpus import Documents, Lines
 from rdm.data.open_ended import OpenEndedDataModule
 from rdm.data.toy import ToyText
 from rdm.errors import UserError
-from tests.data.helpers import Given, open_ended, pairs
+from tests.data.helpers import InMemoryCorpus, open_ended, pairs
 
 DOCUMENTS = (["a b c\nd", "e", "f g h i j k l m", "n o p"],)
 PACKED = [*"abcd", "<eos>", "e", "<eos>", *"fghijklm", "<eos>", *"nop", "<eos>"]  # 20 tokens
@@ -24,7 +24,7 @@ def pieces(data: OpenEndedDataModule, rows: np.ndarray) -> list[list[str]]:
 @pytest.mark.parametrize("length", [3, 4, 5, 7, 20])
 def test_packed_by_hand(tmp_path: Path, length: int) -> None:
     """``<eos>`` follows every document, the last one too; tokens that fill no window are left out and counted."""
-    data = open_ended(tmp_path, Given(DOCUMENTS), length, prompt=1)
+    data = open_ended(tmp_path, InMemoryCorpus(DOCUMENTS), length, prompt=1)
     count = 20 // length
     assert pieces(data, data.windows("train")) == [PACKED[i * length : (i + 1) * length] for i in range(count)]
     assert data.left_out("train") == {"tokens left out at the end": 20 - count * length}
@@ -32,7 +32,7 @@ def test_packed_by_hand(tmp_path: Path, length: int) -> None:
 
 
 def test_summary_reports_tokens_left_out(tmp_path: Path) -> None:
-    data = open_ended(tmp_path, Given(DOCUMENTS, (["a b c d e f"],)), 6, prompt=1)
+    data = open_ended(tmp_path, InMemoryCorpus(DOCUMENTS, (["a b c d e f"],)), 6, prompt=1)
     assert data.summary() == [
         "train: 3 examples, 2 tokens left out at the end",
         "valid: 1 examples, 1 tokens left out at the end",
@@ -40,7 +40,7 @@ def test_summary_reports_tokens_left_out(tmp_path: Path) -> None:
 
 
 def test_windows_are_views_of_the_memory_mapped_file(tmp_path: Path) -> None:
-    data = open_ended(tmp_path, Given(DOCUMENTS), 6, prompt=1)
+    data = open_ended(tmp_path, InMemoryCorpus(DOCUMENTS), 6, prompt=1)
     windows = data.windows("train")
     assert isinstance(windows, np.memmap)
     assert np.shares_memory(windows, data.prepared("train").columns[0].ids)
@@ -49,8 +49,8 @@ def test_windows_are_views_of_the_memory_mapped_file(tmp_path: Path) -> None:
 
 def test_pairs_and_documents_do_not_share_a_cache_entry(tmp_path: Path) -> None:
     """Only documents are stored with ``<eos>``."""
-    documents = open_ended(tmp_path, Given(DOCUMENTS), 6, prompt=1)
-    sentences = pairs(tmp_path, Given(DOCUMENTS))
+    documents = open_ended(tmp_path, InMemoryCorpus(DOCUMENTS), 6, prompt=1)
+    sentences = pairs(tmp_path, InMemoryCorpus(DOCUMENTS))
     assert documents.vocab == sentences.vocab
     first, second = (data.prepared("train").columns[0].ids for data in (documents, sentences))
     assert first.filename != second.filename
@@ -59,7 +59,7 @@ def test_pairs_and_documents_do_not_share_a_cache_entry(tmp_path: Path) -> None:
 
 
 def test_training_batches_have_an_empty_prefix(tmp_path: Path) -> None:
-    data = open_ended(tmp_path, Given(DOCUMENTS), 4, prompt=1, max_sentences=2)
+    data = open_ended(tmp_path, InMemoryCorpus(DOCUMENTS), 4, prompt=1, max_sentences=2)
     batches = list(data.train_dataloader())
     assert sorted(tuple(batch.source.shape) for batch in batches) == [(1, 0), (2, 0), (2, 0)]
     assert sorted(chain(*(batch.ids.tolist() for batch in batches))) == [0, 1, 2, 3, 4]
@@ -71,7 +71,7 @@ def test_training_batches_have_an_empty_prefix(tmp_path: Path) -> None:
 
 def test_target_counts(tmp_path: Path) -> None:
     """All tokens of a window are targets, ``<eos>`` too; the remainder of the split is not."""
-    data = open_ended(tmp_path, Given(DOCUMENTS), 6, prompt=1)
+    data = open_ended(tmp_path, InMemoryCorpus(DOCUMENTS), 6, prompt=1)
     counts = data.target_counts()
     assert int(counts.sum()) == 18
     assert int(counts[data.vocab.eos]) == 3
@@ -84,7 +84,7 @@ def test_target_counts(tmp_path: Path) -> None:
 
 def test_prompts_by_hand(tmp_path: Path) -> None:
     """A window is used if its prompt and the next token belong to one document; the reference ends with it."""
-    data = open_ended(tmp_path, Given(DOCUMENTS), 5, prompt=2)
+    data = open_ended(tmp_path, InMemoryCorpus(DOCUMENTS), 5, prompt=2)
     # a b c d <eos> | e <eos> f g h | i j k l m | <eos> n o p <eos>
     questions = data.questions("test")
     assert questions.sources == ["a b", "i j"]
@@ -95,7 +95,7 @@ def test_prompts_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("continuation", [1, 2, 100])
 def test_references_have_at_most_continuation_tokens(tmp_path: Path, continuation: int) -> None:
-    data = open_ended(tmp_path, Given(DOCUMENTS), 5, prompt=2, continuation=continuation)
+    data = open_ended(tmp_path, InMemoryCorpus(DOCUMENTS), 5, prompt=2, continuation=continuation)
     assert data.questions("test").references == [[" ".join("cd"[:continuation]), " ".join("klm"[:continuation])]]
 
 
@@ -121,23 +121,23 @@ def test_prompts_never_cross_a_document(tmp_path: Path) -> None:
 
 def test_a_split_shorter_than_a_window_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"the valid split has 3 tokens, fewer than data\.length=5"):
-        open_ended(tmp_path, Given(DOCUMENTS, (["a b"],)), 5, prompt=2).examples("valid")
+        open_ended(tmp_path, InMemoryCorpus(DOCUMENTS, (["a b"],)), 5, prompt=2).examples("valid")
 
 
 @pytest.mark.parametrize("prompt", [0, -1, 5, 6])
 def test_invalid_prompt_is_refused(tmp_path: Path, prompt: int) -> None:
     with pytest.raises(UserError, match=rf"data\.prompt must lie between 0 and data\.length=5, got {prompt}"):
-        open_ended(tmp_path, Given(DOCUMENTS), 5, prompt)
+        open_ended(tmp_path, InMemoryCorpus(DOCUMENTS), 5, prompt)
 
 
 def test_invalid_continuation_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"continuation must be at least 1, got 0"):
-        open_ended(tmp_path, Given(DOCUMENTS), 5, prompt=2, continuation=0)
+        open_ended(tmp_path, InMemoryCorpus(DOCUMENTS), 5, prompt=2, continuation=0)
 
 
 def test_a_split_without_prompts_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no window of the test split begins inside a document"):
-        open_ended(tmp_path, Given((["a", "b", "c"],)), 3, prompt=2).questions("test")
+        open_ended(tmp_path, InMemoryCorpus((["a", "b", "c"],)), 3, prompt=2).questions("test")
 
 
 def test_a_file_of_blank_lines_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from rdm.data.pairs import ParaphraseDataModule, QuestionGenerationDataModule, T
 from rdm.data.tokenizer import BytePairs, WordPieces, Words
 from rdm.errors import UserError
 from tests.builders import toy_data
-from tests.data.helpers import Given, pairs
+from tests.data.helpers import InMemoryCorpus, pairs
 
 SMALL = (["a b", "b", "c c c"], ["x", "x y", "z"])
 
@@ -26,7 +26,7 @@ def entries(cache: Path, kind: str) -> int:
 
 def test_a_second_module_reads_from_the_cache(tmp_path: Path) -> None:
     """No text is read for the tokenizer or the batches, and the batches are the same."""
-    first, second = Given(SMALL, (["a"], ["z"])), Given(SMALL, (["a"], ["z"]))
+    first, second = InMemoryCorpus(SMALL, (["a"], ["z"])), InMemoryCorpus(SMALL, (["a"], ["z"]))
     one, two = pairs(tmp_path, first), pairs(tmp_path, second)
     one.prepare_data()
     assert sorted(first.reads) == ["train", "train", "valid"]  # once for the tokenizer, once to encode
@@ -39,19 +39,19 @@ def test_a_second_module_reads_from_the_cache(tmp_path: Path) -> None:
 
 
 def test_batches_are_read_from_memory_mapped_files(tmp_path: Path) -> None:
-    examples = pairs(tmp_path, Given(SMALL)).examples("train")
+    examples = pairs(tmp_path, InMemoryCorpus(SMALL)).examples("train")
     assert isinstance(examples.sources.ids, np.memmap)
     assert isinstance(examples.targets.ids, np.memmap)
 
 
 def test_cache_entries_are_keyed_by_text_and_tokenizer(tmp_path: Path) -> None:
-    pairs(tmp_path, Given(SMALL)).prepare_data()
+    pairs(tmp_path, InMemoryCorpus(SMALL)).prepare_data()
     assert (entries(tmp_path, "tokenizers"), entries(tmp_path, "splits")) == (1, 1)  # train and valid are the same text
-    pairs(tmp_path, Given(SMALL, (["a"], ["z"]))).prepare_data()
+    pairs(tmp_path, InMemoryCorpus(SMALL, (["a"], ["z"]))).prepare_data()
     assert (entries(tmp_path, "tokenizers"), entries(tmp_path, "splits")) == (1, 2)
-    pairs(tmp_path, Given(SMALL), BytePairs(270)).prepare_data()
+    pairs(tmp_path, InMemoryCorpus(SMALL), BytePairs(270)).prepare_data()
     assert (entries(tmp_path, "tokenizers"), entries(tmp_path, "splits")) == (2, 3)
-    other = pairs(tmp_path, Given((["a d"], ["y"])))
+    other = pairs(tmp_path, InMemoryCorpus((["a d"], ["y"])))
     other.prepare_data()
     assert (entries(tmp_path, "tokenizers"), entries(tmp_path, "splits")) == (3, 4)
     assert other.tokenizer.decode(other.examples("train")[[0]].source.tolist()) == ["a d"]
@@ -69,13 +69,13 @@ def test_changed_files_invalidate_the_cache(tmp_path: Path) -> None:
 
 
 def test_fingerprint_covers_splits_and_tokenizer_separately(tmp_path: Path) -> None:
-    first = pairs(tmp_path, Given(SMALL, (["a"], ["z"]))).fingerprint()
+    first = pairs(tmp_path, InMemoryCorpus(SMALL, (["a"], ["z"]))).fingerprint()
     assert first.keys() == {"train", "valid", "tokenizer"}
-    other_valid = pairs(tmp_path, Given(SMALL, (["b"], ["z"]))).fingerprint()
+    other_valid = pairs(tmp_path, InMemoryCorpus(SMALL, (["b"], ["z"]))).fingerprint()
     assert {name for name in first if first[name] != other_valid[name]} == {"valid"}
-    other_train = pairs(tmp_path, Given((["b"], ["q"]), (["a"], ["z"]))).fingerprint()
+    other_train = pairs(tmp_path, InMemoryCorpus((["b"], ["q"]), (["a"], ["z"]))).fingerprint()
     assert {name for name in first if first[name] != other_train[name]} == {"train", "tokenizer"}
-    other_tokenizer = pairs(tmp_path, Given(SMALL, (["a"], ["z"])), BytePairs(270)).fingerprint()
+    other_tokenizer = pairs(tmp_path, InMemoryCorpus(SMALL, (["a"], ["z"])), BytePairs(270)).fingerprint()
     assert {name for name in first if first[name] != other_tokenizer[name]} == {"tokenizer"}
 
 
@@ -85,7 +85,7 @@ def test_fingerprint_covers_splits_and_tokenizer_separately(tmp_path: Path) -> N
 def test_empty_and_overlong_pairs_are_left_out_of_training_and_counted(tmp_path: Path) -> None:
     """A pair is counted once; one with an empty side is empty however long the other side is."""
     train = (["a", "", "a a a a", "a a a", "b", ""], ["x", "x", "x", "x x x x", "", "y y y y"])
-    data = pairs(tmp_path, Given(train, (["a"], ["y"])), max_length=3)
+    data = pairs(tmp_path, InMemoryCorpus(train, (["a"], ["y"])), max_length=3)
     assert len(data.examples("train")) == 1
     assert data.examples("train")[[0]].target.shape == (1, 3)
     assert list(data.left_out("train").values()) == [3, 2]
@@ -96,24 +96,24 @@ def test_empty_and_overlong_pairs_are_left_out_of_training_and_counted(tmp_path:
 
 
 def test_indices_refer_to_the_kept_pairs(tmp_path: Path) -> None:
-    data = pairs(tmp_path, Given((["", "b", "c"], ["x", "y", "z"])), max_sentences=1)
+    data = pairs(tmp_path, InMemoryCorpus((["", "b", "c"], ["x", "y", "z"])), max_sentences=1)
     assert data.tokenizer.decode(data.examples("train")[[1, 0]].target.tolist()) == ["z", "y"]
     assert sorted(int(batch.ids) for batch in data.train_dataloader()) == [0, 1]
 
 
 def test_an_empty_source_cannot_be_evaluated(tmp_path: Path) -> None:
-    data = pairs(tmp_path, Given(SMALL, (["a", ""], ["x", "y"])))
+    data = pairs(tmp_path, InMemoryCorpus(SMALL, (["a", ""], ["x", "y"])))
     with pytest.raises(UserError, match="line 2 of the valid split has an empty source"):
         data.questions("valid")
 
 
 def test_a_split_without_usable_pairs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no pair of the train split has 1 to 2 tokens"):
-        pairs(tmp_path, Given((["a a a", ""], ["x", "x"])), max_length=2).examples("train")
+        pairs(tmp_path, InMemoryCorpus((["a a a", ""], ["x", "x"])), max_length=2).examples("train")
 
 
 def test_summary_reports_overlap_with_train(tmp_path: Path) -> None:
-    data = pairs(tmp_path, Given(SMALL, (["b", "a", "a b"], ["x y", "x", "x"])))
+    data = pairs(tmp_path, InMemoryCorpus(SMALL, (["b", "a", "a b"], ["x y", "x", "x"])))
     assert data.summary() == ["train: 3 examples", "valid: 3 examples, 2 texts also in train"]
 
 
@@ -123,7 +123,7 @@ def test_summary_reports_overlap_with_train(tmp_path: Path) -> None:
 def test_target_counts_by_hand(tmp_path: Path) -> None:
     """Only targets of kept pairs are counted, without special symbols."""
     train = (["a x", "", "b b b b", "c"], ["x y x", "y", "y", "x q"])
-    data = pairs(tmp_path, Given(train, (["q"], ["q"])), max_length=3)
+    data = pairs(tmp_path, InMemoryCorpus(train, (["q"], ["q"])), max_length=3)
     known = data.tokenizer.pieces(range(data.vocab.size))
     counts = dict(zip(known, data.target_counts().tolist(), strict=True))
     assert {piece: count for piece, count in counts.items() if count} == {"x": 3, "y": 1, "q": 1}
@@ -131,7 +131,7 @@ def test_target_counts_by_hand(tmp_path: Path) -> None:
 
 
 def test_unknown_words_are_counted_as_unknown(tmp_path: Path) -> None:
-    data = pairs(tmp_path, Given((["a"], ["a q q"])))
+    data = pairs(tmp_path, InMemoryCorpus((["a"], ["a q q"])))
     data.use_codec(PairCodec(Words()(["a"]), max_length=31))
     assert data.target_counts().tolist() == [0, 0, 0, 0, 2, 1]
 
@@ -141,7 +141,7 @@ def test_unknown_words_are_counted_as_unknown(tmp_path: Path) -> None:
 
 def test_questions_of_a_translation(tmp_path: Path) -> None:
     """In the order of the corpus, with unchanged references."""
-    data = pairs(tmp_path, Given(SMALL, (["b a", "a"], ["X  y", "Z"])), kind=TranslationDataModule)
+    data = pairs(tmp_path, InMemoryCorpus(SMALL, (["b a", "a"], ["X  y", "Z"])), kind=TranslationDataModule)
     questions = data.questions("valid")
     assert len(questions) == 2
     assert data.codec.decode(questions.rows) == questions.sources == ["b a", "a"]
@@ -163,7 +163,7 @@ def test_questions_with_several_references() -> None:
 def test_questions_scored_in_wordpiece(tmp_path: Path, kind: type[QuestionGenerationDataModule]) -> None:
     """References are normalised by the tokenizer, so that a perfect output equals its reference; sources are not."""
     texts = (["A Café is what ?"] * 3, ["What is a Café?"] * 3)
-    data = pairs(tmp_path, Given(texts), WordPieces(120), kind=kind)
+    data = pairs(tmp_path, InMemoryCorpus(texts), WordPieces(120), kind=kind)
     questions = data.questions("test")
     assert questions.sources == texts[0]
     assert questions.references == [["what is a cafe?"] * 3]

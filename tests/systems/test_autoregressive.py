@@ -26,7 +26,7 @@ def system() -> AutoregressiveSystem:
 
 
 def pad(*rows: list[int]) -> Tensor:
-    return frame(Ragged.of(rows), VOCAB)
+    return frame(Ragged.from_rows(rows), VOCAB)
 
 
 @torch.no_grad()
