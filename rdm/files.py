@@ -1,4 +1,4 @@
-"""Atomic writes: after a crash, a full disk or a power cut a file has its old or its new content, nothing between."""
+"""Atomic writes: a crash, a full disk or a power cut leaves the old or the new content."""
 
 import os
 from collections.abc import Iterator

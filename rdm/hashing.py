@@ -1,4 +1,4 @@
-"""Hashes that name settings, texts and files, and seeds derived from them. All are prefixes of SHA-256."""
+"""Hashes of settings, texts and files, and seeds derived from values; all prefixes of SHA-256."""
 
 import json
 from collections.abc import Mapping

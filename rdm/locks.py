@@ -33,7 +33,7 @@ def lock_file(path: Path) -> Iterator[None]:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold the lock of a run folder (``.lock`` in it); raise :class:`UserError` if another process holds it."""
+    """Hold the lock of a run folder (its file ``.lock``); raise :class:`UserError` if it is taken."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("wb") as stream:
         try:

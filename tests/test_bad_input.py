@@ -79,7 +79,7 @@ TRAIN: list[tuple[list[str], str]] = [
     (["system=ar_lm", "data.length=65", "model.max_length=64"], "model.max_length=64 is less than data.length=65"),
     (["trainer.val_check_interval=0"], "trainer.val_check_interval must be above 0, got 0"),
     (["data.num_workers=-1"], "data.num_workers must be 0 or above, got -1"),
-    (["data.max_tokens=5"], "more than data.max_tokens=5"),
+    (["data.max_tokens=5"], "more than the 5 of a batch (data.max_tokens divided by"),
     (["data.max_tokens=0"], "data.max_tokens=0 is too little for 1 batches"),
     (["data.max_tokens=null"], "set data.max_tokens or data.max_sentences"),
     (["data.corpus.train_size=0"], "every split needs at least one example"),
@@ -89,7 +89,7 @@ TRAIN: list[tuple[list[str], str]] = [
     (["ckpt={world}/cut_checkpoint/checkpoints/last.ckpt"], "is not a readable checkpoint"),
     (["ckpt={world}/run", "model.dim=64"], "was trained with system.denoiser.network.dim=32, but here it is 64"),
     (["ckpt={world}/run", "data.corpus.seed=5"], "is not that of this data; use the data it was trained on"),
-    (["data.cache={world}/file"], "name another folder with data.cache=..."),
+    (["data.cache={world}/file"], "choose another folder with data.cache=..."),
     (["hydra.run.dir={world}/file/run"], "{world}/file/run cannot be read or written: Not a directory"),
     # Text.
     (["data=qqp"], "files are expected in data.root=data/qqp, see data/qqp.card.md"),

@@ -1,4 +1,4 @@
-"""Earlier import path of :class:`Batch`, :func:`frame` and the counts; to be removed when no caller is left."""
+"""Earlier import path of :class:`Batch`, :func:`frame` and the counts."""
 
 import torch
 from torch import Tensor

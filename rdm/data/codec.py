@@ -66,7 +66,7 @@ class Codec(Described, ABC):
 
     @abstractmethod
     def template(self, text: str) -> Tensor:
-        """Return a target with blanks as ids ``[1, N]``: a ``_`` between spaces is one ``<mask>`` to be filled."""
+        """Return a target with blanks as ids ``[1, N]``: a ``_`` between spaces is one ``<mask>``."""
 
     def decode(self, tokens: Tensor | Rows) -> list[str]:
         """Return the texts of rows of ids; special symbols are left out."""
@@ -77,7 +77,7 @@ class Codec(Described, ABC):
         return self.tokenizer.pieces(row)
 
     def normalize(self, texts: Sequence[str]) -> list[str]:
-        """Encode and decode texts, so that they lose what the tokenizer cannot represent (case, accents, spacing)."""
+        """Encode and decode texts: what the tokenizer cannot represent (case, accents, spacing) is lost."""
         return self.decode(self.tokenizer.encode(texts))
 
     def fingerprint(self) -> str:
@@ -106,7 +106,9 @@ class Codec(Described, ABC):
 
 
 class PairCodec(Codec):
-    """Sources and targets, framed as ``<bos> text <eos>``; ``max_length`` limits the ordinary tokens of either side.
+    """Sources and targets, framed as ``<bos> text <eos>``.
+
+    ``max_length`` limits the ordinary tokens of either side.
 
     >>> from rdm.data.tokenizer import Words
     >>> codec = PairCodec(Words()(["guten Tag", "good day"]), max_length=8)
@@ -148,7 +150,9 @@ class PairCodec(Codec):
 
 
 class OpenEndedCodec(Codec):
-    """Text without a source; ``max_length`` is the window, which holds a prompt and at least one token after it.
+    """Text without a source: a prompt and its continuation.
+
+    ``max_length`` is the length of the window, which holds the prompt and at least one token after it.
 
     >>> from rdm.data.tokenizer import Words
     >>> codec = OpenEndedCodec(Words()(["once upon a time"]), max_length=8)

@@ -66,7 +66,7 @@ class Files(Corpus):
 
 
 class AlignedText(Files):
-    """Two files per split, one sentence per line: ``train.<source>`` and ``train.<target>``, e.g. ``train.de``."""
+    """Two files per split, ``train.<source>`` and ``train.<target>``, with one sentence per line."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class AlignedText(Files):
 
 
 class JsonLines(Files):
-    """One file per split with one JSON object per line; ``source`` and ``target`` are the keys of the texts."""
+    """One file per split, one JSON object per line; ``source`` and ``target`` are the keys of the texts."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ class Examples(Dataset[Batch], ABC):
 
     @abstractmethod
     def lengths(self) -> Tensor:
-        """Return the source and target lengths ``[examples, 2]`` in tokens, framing and padding multiple included."""
+        """Return source and target lengths ``[examples, 2]``, with framing and padding to a multiple."""
 
     @abstractmethod
     def target_ids(self) -> NDArray[np.integer]:

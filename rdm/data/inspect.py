@@ -1,4 +1,4 @@
-"""Print statistics and examples of a data set: ``python -m rdm.data.inspect data=... [key=value ...]``."""
+"""Print statistics and examples of a data set: ``python -m rdm.data.inspect data=... [key=value]``."""
 
 import sys
 import time

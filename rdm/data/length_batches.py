@@ -12,7 +12,7 @@ from rdm.errors import require
 
 
 class LengthBatches(Sampler[list[int]]):
-    """Sample batches of similar length within a budget of padded tokens or sentences, partitioned over ranks.
+    """Sample batches of similar length within a budget of padded tokens or sentences.
 
     The order of an epoch depends on the seed and the epoch alone, so it is the same for any number of workers.
 

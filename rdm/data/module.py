@@ -81,7 +81,7 @@ class TextDataModule(pl.LightningDataModule, ABC):
 
     @property
     def codec(self) -> Codec:
-        """The codec handed to :meth:`use_codec`, or else one whose tokenizer is trained on the training split."""
+        """The codec given to :meth:`use_codec`, or else one with a tokenizer trained on the training split."""
         if self._codec is None:
             name = short_hash(CODE, self.corpus.fingerprint("train"), self.train_tokenizer.fingerprint())
             folder = build_once(self.cache / "tokenizers" / name, self._build_tokenizer)
@@ -94,7 +94,7 @@ class TextDataModule(pl.LightningDataModule, ABC):
         self.train_tokenizer(texts).save(folder / "tokenizer.json")
 
     def use_codec(self, codec: Codec) -> None:
-        """Use the codec of a trained model; neither the training split nor the tokenizer's files are read then."""
+        """Use the codec of a trained model instead of training a tokenizer, whose files are not needed then."""
         self._codec = codec
 
     @property

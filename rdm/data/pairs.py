@@ -1,4 +1,4 @@
-"""The LightningDataModules for tasks with a source and a target: translation, question generation, paraphrase."""
+"""LightningDataModules for tasks with a source: translation, question generation, paraphrase."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ class PairsDataModule(TextDataModule):
         }
 
     def examples(self, split: Split) -> Pairs:
-        """Return the pairs with 1 to ``max_length`` tokens on either side; :meth:`left_out` counts the others."""
+        """Return the pairs with 1 to ``max_length`` tokens on either side; see :meth:`left_out`."""
         (shorter, longer), limit = self._side_lengths(split), self.codec.max_length
         fits = (shorter > 0) & (longer <= limit)
         require(bool(fits.any()), f"no pair of the {split} split has 1 to {limit} tokens on either side")
@@ -52,7 +52,7 @@ class PairsDataModule(TextDataModule):
         return Pairs(self.vocab, sources, targets, np.flatnonzero(fits), self.loading.pad_to_multiple, limit + 2)
 
     def questions(self, split: Split) -> EvaluationQuestions:
-        """Return every source of the split, so that scores are comparable; those that are too long are truncated."""
+        """Return every source of the split, so that scores are comparable; long ones are truncated."""
         texts, references = self.corpus.read(split)[0], self.corpus.references(split)
         rows, limit = self.codec.tokenizer.encode(texts), self.codec.max_length
         for number, row in enumerate(rows, 1):

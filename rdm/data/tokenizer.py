@@ -96,7 +96,7 @@ class Words(TokenizerTrainer):
 
 
 class PreTokenized(Words):
-    """For text that is already split into subwords, ``un@@ like@@ ly`` (subword-nmt); decoding joins them.
+    """For text already split into subwords, ``un@@ like@@ ly`` (subword-nmt); decoding joins them.
 
     The subwords are used unchanged, so that scores follow the protocol of the released data. Decoded text keeps the
     word tokenisation of the corpus.
@@ -160,7 +160,7 @@ class WordPieces(TokenizerTrainer):
 
 
 class GivenWordPieces(TokenizerTrainer):
-    """A WordPiece vocabulary from a file with one token per line (BERT's ``vocab.txt``); every token keeps its id."""
+    """A WordPiece vocabulary file with one token per line (BERT's ``vocab.txt``); tokens keep their ids."""
 
     def __init__(self, vocabulary: str) -> None:
         # Not opened here: a trained model uses its saved tokenizer and does not need the file.

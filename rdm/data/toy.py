@@ -54,7 +54,7 @@ class ToyPairs(Toy):
         """The function that makes a source and its targets from clauses."""
 
     def drawn(self, split: Split) -> list[tuple[str, list[str]]]:
-        """Return the sources of a split with their targets; meanings of splits drawn earlier are not repeated."""
+        """Return the sources of a split with their targets, without meanings of splits drawn earlier."""
         for seed, each in enumerate(SPLITS[: SPLITS.index(split) + 1]):
             if each not in self._drawn:
                 self._drawn[each] = self._language.pairs(

@@ -78,9 +78,10 @@ class ToyLanguage:
     def pairs(
         self, count: int, seed: int, taken: set[str] | None = None, references: int = 1, task: Task | None = None
     ) -> list[tuple[str, list[str]]]:
-        """Return ``count`` examples of a task (default: translation), each a source with ``references`` targets.
+        """Return ``count`` examples of a task, each a source with ``references`` targets.
 
-        No two examples have the same meaning, and none has a meaning in ``taken``, which is updated.
+        The default task is translation. No two examples have the same meaning, and none has a meaning in ``taken``,
+        which is updated.
         """
         rng = random.Random(f"{self.seed}/{seed}")
         taken, task = set() if taken is None else taken, task or self.translation

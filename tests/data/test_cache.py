@@ -29,29 +29,29 @@ def fill(folder: Path) -> None:
 
 
 def test_built_once(tmp_path: Path) -> None:
-    made = []
+    builds = []
 
-    def make(folder: Path) -> None:
-        made.append(folder)
+    def build(folder: Path) -> None:
+        builds.append(folder)
         fill(folder)
 
-    place = tmp_path / "deep" / "down" / "thing"
+    target = tmp_path / "deep" / "down" / "thing"
     for _ in range(3):
-        assert build_once(place, make) == place
-    assert len(made) == 1
-    assert (place / "content").read_text() == "whole"
-    assert visible(place.parent) == ["thing"]
+        assert build_once(target, build) == target
+    assert len(builds) == 1
+    assert (target / "content").read_text() == "whole"
+    assert visible(target.parent) == ["thing"]
 
 
-def build_slowly(place: Path, log: Path) -> None:
-    def make(folder: Path) -> None:
+def build_slowly(target: Path, log: Path) -> None:
+    def build(folder: Path) -> None:
         with log.open("a") as stream:
-            stream.write("made\n")
+            stream.write("built\n")
         time.sleep(0.2)
         fill(folder)
 
-    build_once(place, make)
-    assert (place / "content").read_text() == "whole"
+    build_once(target, build)
+    assert (target / "content").read_text() == "whole"
 
 
 def test_parallel_processes_build_once(tmp_path: Path) -> None:
@@ -61,29 +61,29 @@ def test_parallel_processes_build_once(tmp_path: Path) -> None:
     for process in processes:
         process.join(30)
     assert [process.exitcode for process in processes] == [0] * 6
-    assert (tmp_path / "log").read_text() == "made\n"
+    assert (tmp_path / "log").read_text() == "built\n"
 
 
 def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
-    def fails(folder: Path) -> None:
+    def build_with_error(folder: Path) -> None:
         fill(folder)
         raise UserError("line 3 is bad")
 
     with pytest.raises(UserError, match=r"^line 3 is bad$"):
-        build_once(tmp_path / "thing", fails)
+        build_once(tmp_path / "thing", build_with_error)
     assert visible(tmp_path) == []
     assert not list(tmp_path.rglob("content"))
     assert (build_once(tmp_path / "thing", fill) / "content").read_text() == "whole"
 
 
-def build_half(place: Path, halfway: Event) -> None:
-    def make(folder: Path) -> None:
+def build_half(target: Path, halfway: Event) -> None:
+    def build(folder: Path) -> None:
         (folder / "content").write_text("ha")
         (folder / "more").write_text("of the process that was killed")
         halfway.set()
         time.sleep(60)
 
-    build_once(place, make)
+    build_once(target, build)
 
 
 def test_a_killed_process_leaves_nothing_that_looks_complete(tmp_path: Path) -> None:
@@ -96,9 +96,9 @@ def test_a_killed_process_leaves_nothing_that_looks_complete(tmp_path: Path) -> 
     process.join(30)
     assert process.exitcode == -9
     assert visible(tmp_path) == []
-    place = build_once(tmp_path / "thing", fill)
-    assert [file.name for file in place.iterdir()] == ["content"]
-    assert (place / "content").read_text() == "whole"
+    target = build_once(tmp_path / "thing", fill)
+    assert [file.name for file in target.iterdir()] == ["content"]
+    assert (target / "content").read_text() == "whole"
     assert visible(tmp_path) == ["thing"]
 
 
@@ -131,18 +131,18 @@ def test_a_full_disk_is_reported_and_leaves_nothing(
 
 def test_files_are_flushed_before_the_folder_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A power cut cannot leave an empty file in a folder that looks complete."""
-    place, events = tmp_path / "thing", []
+    target, events = tmp_path / "thing", []
 
-    def make(folder: Path) -> None:
+    def build(folder: Path) -> None:
         (folder / "deep").mkdir()
         fill(folder / "deep")
 
     def note(descriptor: int) -> None:
         events.append(Path(f"/proc/self/fd/{descriptor}").resolve())
-        assert place.exists() == (events[-1] == tmp_path)
+        assert target.exists() == (events[-1] == tmp_path)
 
     monkeypatch.setattr(os, "fsync", note)
-    build_once(place, make)
+    build_once(target, build)
     scratch = tmp_path / ".thing.partial"
     assert set(events) == {scratch, scratch / "deep", scratch / "deep" / "content", tmp_path}
 
@@ -157,9 +157,9 @@ def test_a_damaged_entry_is_reported_and_can_be_rebuilt(name: str, content: byte
     file.write_bytes(content) if content is not None else file.unlink()
     with pytest.raises(UserError, match=r" cannot be read \(\w+\); remove it to have it rebuilt$") as raised:
         pairs(tmp_path, corpus).prepare_data()
-    place = Path(str(raised.value).split(" cannot be read")[0])
-    assert place in file.parents
-    shutil.rmtree(place)
+    target = Path(str(raised.value).split(" cannot be read")[0])
+    assert target in file.parents
+    shutil.rmtree(target)
     assert len(pairs(tmp_path, corpus).prepared("train")) == 1
 
 

@@ -1,4 +1,4 @@
-"""Corpora loaded with ``datasets``; local folders replace data sets of the Hub, and no network is used."""
+"""Corpora loaded with ``datasets``; local folders replace data sets of the Hub."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from rdm.errors import UserError
 
 @pytest.fixture(autouse=True)
 def _offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disable the network and put caches below ``tmp_path``; the libraries read the environment only on import."""
+    """Disable the network and put caches below ``tmp_path``; libraries read the environment on import."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     import datasets

@@ -53,9 +53,9 @@ def test_translation(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-de
     assert cells(page, "test")[-1] == "0"
     batches = list(data.train_dataloader())
     sides = [side for batch in batches for side in (batch.source, batch.target)]
-    real, places = sum(map(sum, sizes)), sum(side.numel() for side in sides)
+    real, positions = sum(map(sum, sizes)), sum(side.numel() for side in sides)
     assert f"One epoch: {len(batches)} batches of {real / len(batches):,.0f} tokens on average" in page
-    assert padding_share(page) == pytest.approx(100 * (1 - real / places), abs=0.051)
+    assert padding_share(page) == pytest.approx(100 * (1 - real / positions), abs=0.051)
     assert f"{int((data.target_counts() > 0).sum())} of {data.vocab.size} ids occur in training targets." in page
     assert "Most frequent in targets: . " in page
 

@@ -1,4 +1,4 @@
-"""The batch sampler: budgets hold, no sentence is lost, and the order depends on seed and epoch alone."""
+"""The batch sampler: budgets hold, no sentence is lost, order depends on seed and epoch alone."""
 
 from itertools import chain
 
@@ -19,7 +19,7 @@ sizes = st.lists(st.tuples(st.integers(3, 30), st.integers(3, 30)), min_size=1, 
 def test_training_batches_are_partitioned_over_ranks(
     sizes: list[tuple[int, int]], max_tokens: int, world: int, epoch: int
 ) -> None:
-    """Within budget; every sentence is seen; ranks have equally many batches; fewer than ``world`` are repeated."""
+    """All sentences are seen; ranks have equally many batches; fewer than ``world`` are repeated."""
     lengths = torch.tensor(sizes)
     ranks = []
     for rank in range(world):

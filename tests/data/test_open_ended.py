@@ -23,7 +23,7 @@ def pieces(data: OpenEndedDataModule, rows: np.ndarray) -> list[list[str]]:
 
 @pytest.mark.parametrize("length", [3, 4, 5, 7, 20])
 def test_packed_by_hand(tmp_path: Path, length: int) -> None:
-    """``<eos>`` follows every document, the last one too; tokens that fill no window are left out and counted."""
+    """``<eos>`` follows every document; tokens that fill no window are left out and counted."""
     data = open_ended(tmp_path, InMemoryCorpus(DOCUMENTS), length, prompt=1)
     count = 20 // length
     assert pieces(data, data.windows("train")) == [PACKED[i * length : (i + 1) * length] for i in range(count)]
@@ -83,7 +83,7 @@ def test_target_counts(tmp_path: Path) -> None:
 
 
 def test_prompts_by_hand(tmp_path: Path) -> None:
-    """A window is used if its prompt and the next token belong to one document; the reference ends with it."""
+    """A window is used if its prompt and the next token belong to one document."""
     data = open_ended(tmp_path, InMemoryCorpus(DOCUMENTS), 5, prompt=2)
     # a b c d <eos> | e <eos> f g h | i j k l m | <eos> n o p <eos>
     questions = data.questions("test")

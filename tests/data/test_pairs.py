@@ -1,4 +1,4 @@
-"""Data modules for tasks with a source and a target: caching, filtering, counts and evaluation questions."""
+"""Data modules for tasks with a source: caching, filtering, counts, evaluation questions."""
 
 from pathlib import Path
 
@@ -161,7 +161,7 @@ def test_questions_with_several_references() -> None:
 
 @pytest.mark.parametrize("kind", [QuestionGenerationDataModule, ParaphraseDataModule])
 def test_questions_scored_in_wordpiece(tmp_path: Path, kind: type[QuestionGenerationDataModule]) -> None:
-    """References are normalised by the tokenizer, so that a perfect output equals its reference; sources are not."""
+    """References are normalised by the tokenizer, so that a perfect output equals its reference."""
     texts = (["A Café is what ?"] * 3, ["What is a Café?"] * 3)
     data = pairs(tmp_path, InMemoryCorpus(texts), WordPieces(120), kind=kind)
     questions = data.questions("test")
@@ -171,7 +171,7 @@ def test_questions_scored_in_wordpiece(tmp_path: Path, kind: type[QuestionGenera
 
 
 def test_long_pairs_are_left_out_and_long_sources_truncated() -> None:
-    """Long pairs are left out of batches and counted; in evaluation every source is kept, truncated if need be."""
+    """Left-out pairs are counted; in evaluation every source is kept."""
     data = toy_data(train=64, max_length=10)
     longest = max(len(text.split()) for side in data.corpus.read("train") for text in side)
     assert longest > 10

@@ -77,7 +77,7 @@ def test_splits_are_encoded_in_chunks(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_hashes_distinguish_examples(tmp_path: Path) -> None:
-    """Equal texts have equal hashes; moving words to the other side or swapping the sides changes the hash."""
+    """Equal texts have equal hashes; moving words to the other side or swapping sides changes them."""
     sources, targets = ["a b", "a", "c", "a b", "c d"], ["c", "b c", "a b", "c", "e"]
     write_split(tmp_path, (sources, targets), letters, "train")
     hashes = Prepared.load(tmp_path).hashes.tolist()

@@ -52,9 +52,9 @@ def test_real_text(folder: str, tmp_path: Path) -> None:
     else:
         assert {len(row) for row in data.questions("test").rows} == {32}
         assert batch.target.shape == (3, 256)
-    places = tokens = 0
+    positions = tokens = 0
     for batch in data.train_dataloader():
         for side in (batch.source, batch.target):
-            places, tokens = places + side.numel(), tokens + int((side != data.vocab.pad).sum())
+            positions, tokens = positions + side.numel(), tokens + int((side != data.vocab.pad).sum())
     if folder == "multi30k":
-        assert 1 - tokens / places <= 0.05
+        assert 1 - tokens / positions <= 0.05

@@ -1,4 +1,4 @@
-"""The training loader: counts of whole optimiser steps, reproducible batches, resuming within an epoch."""
+"""The training loader: counts of optimiser steps, reproducible batches, resuming in an epoch."""
 
 from itertools import chain, islice
 from pathlib import Path

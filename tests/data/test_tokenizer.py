@@ -44,7 +44,7 @@ TRAINERS = {
 
 @pytest.mark.parametrize("name", TRAINERS)
 def test_special_symbols(name: str, tmp_path: Path) -> None:
-    """They have fixed ids that no text is encoded to, not even ``<mask>``; decoding drops them. Also after loading."""
+    """They have fixed ids that no text is encoded to; decoding drops them. Also after loading."""
     texts = [*TEXTS, f"{SPELLED} one"]
     trained = TRAINERS[name](texts)
     trained.save(tmp_path / "tokenizer.json")
@@ -91,7 +91,7 @@ FUZZED = {name: trainer([*TEXTS, f"{SPELLED} äß @@ ' 中文"]) for name, train
 )
 @settings(deadline=None, derandomize=True, max_examples=60)
 def test_any_text_is_encoded_within_the_vocabulary(name: str, texts: list[str]) -> None:
-    """Without special symbols other than ``<unk>``, independent of the other texts; decoded text can be encoded."""
+    """Without special symbols other than ``<unk>``, and independent of the other texts."""
     tokenizer = FUZZED[name]
     rows = tokenizer.encode(texts)
     assert rows == [tokenizer.encode([text])[0] for text in texts]

@@ -1,4 +1,4 @@
-"""The generated language is deterministic and well formed; the generated corpora have the documented properties."""
+"""The generated language is deterministic and well formed; so are the generated corpora."""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -213,7 +213,7 @@ def forms(language: ToyLanguage, clauses: Sequence[Clause]) -> set[str]:
 def test_questions_consist_of_words_of_the_statement() -> None:
     """A question word, then words of some sentence with the meaning of the statement."""
     language, splits = meant(ToyQuestions)
-    asked = set()
+    question_words = set()
     for statement, questions, clauses in splits["test"]:
         known = forms(language, clauses)
         assert set(statement.split()) <= known
@@ -223,8 +223,8 @@ def test_questions_consist_of_words_of_the_statement() -> None:
             assert last == "?"
             assert first in (language.who, language.what)
             assert set(words) <= known
-            asked.add(first)
-    assert asked == {language.who, language.what}
+            question_words.add(first)
+    assert question_words == {language.who, language.what}
 
 
 def test_questions_leave_out_their_answer() -> None:

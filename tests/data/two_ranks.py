@@ -1,4 +1,4 @@
-"""Train for two epochs on two ranks and record their examples: ``python -m tests.data.two_ranks FOLDER``.
+"""Train on two ranks and record their examples: ``python -m tests.data.two_ranks FOLDER``.
 
 Run in a separate process, because DDP forks one process per rank.
 """
