@@ -1,18 +1,15 @@
-"""Files that are there whole or not at all, and folders in which one process works at a time."""
+"""Atomic writes: a crash, a full disk or a power cut leaves the old or the new content."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from rdm.errors import UserError
-
 
 @contextmanager
-def replacing(file: Path) -> Iterator[IO[bytes]]:
-    """A stream whose content becomes ``file`` once it is complete and on the disk; until then ``file`` is as it was."""
+def atomic_write(file: Path) -> Iterator[IO[bytes]]:
+    """Open a stream whose content replaces ``file`` when the block ends without an exception."""
     scratch = file.with_name(f".{file.name}.partial")
     try:
         with scratch.open("wb") as stream:
@@ -22,40 +19,28 @@ def replacing(file: Path) -> Iterator[IO[bytes]]:
         os.replace(scratch, file)
     finally:
         scratch.unlink(missing_ok=True)
-    sync(file.parent)
+    fsync_path(file.parent)
 
 
-def write(file: Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
-    with replacing(file) as stream:
+def write_text(file: Path, text: str) -> None:
+    """Write a UTF-8 text file atomically."""
+    with atomic_write(file) as stream:
         stream.write(text.encode())
 
 
-def sync(place: Path) -> None:
-    """What is in a file, and the names in a folder, survive a power cut only after this."""
-    descriptor = os.open(place, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def point(link: Path, file: Path) -> None:
-    """Let ``link`` name ``file``, which lies beside it; at any moment it names the old or the new one."""
+def replace_symlink(link: Path, file: Path) -> None:
+    """Make ``link`` point to ``file`` in the same folder, atomically."""
     scratch = link.with_name(f".{link.name}.partial")
     scratch.unlink(missing_ok=True)
     scratch.symlink_to(file.name)
     os.replace(scratch, link)
-    sync(link.parent)
+    fsync_path(link.parent)
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of ``folder``. The lock goes with the process, however it ends, and its children."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(f"another process is training in {folder}; wait for it, or name another folder") from error
-        yield
+def fsync_path(path: Path) -> None:
+    """Flush a file, or the entries of a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

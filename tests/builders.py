@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rdm.data.batching import Batch, Pairs
-from rdm.data.module import Loading
+from rdm.data.batching import Batch, counts_of
+from rdm.data.examples import Pairs
+from rdm.data.loading import Loading
 from rdm.data.pairs import PairsDataModule
-from rdm.data.prepared import Ragged
+from rdm.data.ragged import Ragged
 from rdm.data.tokenizer import Words
 from rdm.data.toy import ToyTranslation
 from rdm.decoding.routing import Ancestral, MaskPredict, PosteriorStep, Transition, Unconditional
@@ -104,12 +105,18 @@ def toy_data(train: int = 64, max_length: int = 31, **options: Any) -> PairsData
 
 def batch_from(vocab: Vocab, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Batch:
     """A batch of source and target ids without special symbols."""
-    sources, targets = (Ragged.of(side) for side in zip(*pairs, strict=True))
-    return Pairs(vocab, sources, targets, np.arange(len(pairs)))[range(len(pairs))]
+    sources, targets = (Ragged.from_rows(side) for side in zip(*pairs, strict=True))
+    return counted(Pairs(vocab, sources, targets, np.arange(len(pairs)))[range(len(pairs))], vocab)
 
 
 def batch_of(data: PairsDataModule, indices: list[int], split: str = "train") -> Batch:
-    return data.examples(split)[indices]  # type: ignore[arg-type]
+    return counted(data.examples(split)[indices], data.vocab)  # type: ignore[arg-type]
+
+
+def counted(batch: Batch, vocab: Vocab) -> Batch:
+    """The batch with counts of its targets, as a training batch has them."""
+    batch.counts = counts_of(batch.target, vocab)
+    return batch
 
 
 class FixedPairing(Pairing):

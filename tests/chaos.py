@@ -109,8 +109,8 @@ def aimed(chance: random.Random) -> dict[str, list[Patch]]:
             half_a_checkpoint(call()),
             # In the first the content gets to the disk, in the second the name.
             within(WholeFiles, "save_checkpoint", call(), interrupt(os, "fsync", chance.randint(1, 2))),
-            interrupt(rdm.training.saving, "point", call()),
-            interrupt(rdm.training.saving, "point", call(), after=True),
+            interrupt(rdm.training.saving, "replace_symlink", call()),
+            interrupt(rdm.training.saving, "replace_symlink", call(), after=True),
         ],
     }
 

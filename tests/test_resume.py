@@ -166,7 +166,7 @@ def test_a_checkpoint_of_another_vocabulary(run: Path) -> None:
     (first, second) = list(vocab)[-2:]
     vocab[first], vocab[second] = vocab[second], vocab[first]
     (run / "tokenizer.json").write_text(json.dumps(tokenizer))
-    assert "the codec of" in script("evaluate.py", f"ckpt={run}", code=2).stderr
+    assert "the tokenizer of" in script("evaluate.py", f"ckpt={run}", code=2).stderr
 
 
 @pytest.mark.parametrize("devices", [[], DDP], ids=["one process", "two"])

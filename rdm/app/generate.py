@@ -8,7 +8,7 @@ from rich.console import Console
 
 from rdm.app.checks import check_generation
 from rdm.app.trained_model import TrainedModel
-from rdm.data.module import EvaluationQuestions
+from rdm.data.questions import EvaluationQuestions
 from rdm.errors import UserError, require
 from rdm.page.page import Page
 from rdm.page.trajectory import Example, trace_decoding

@@ -25,7 +25,7 @@ def compatible_checkpoint(run: RunFolder, config: DictConfig, codec: Codec, othe
                 raise
             rank_zero_only(warn)(f"{error}; resuming from the one before")
             continue
-        check_compatible(file, state, OmegaConf.to_container(config.system, resolve=True), codec.fingerprint())
+        check_compatible(file, state, OmegaConf.to_container(config.system, resolve=True), codec.tokenizer)
         averaged, averages = "current_model_state" in state, bool(config.callbacks.get("ema"))
         require(averages or not averaged, f"ckpt: {file} was trained with callbacks.ema; keep it")
         step, last = state["global_step"], config.trainer.max_steps

@@ -19,9 +19,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rdm.errors import UserError, require
-from rdm.files import write_atomically
+from rdm.files import write_text
 from rdm.hashing import settings_hash
-from rdm.locks import exclusive
+from rdm.locks import lock_folder
 
 if TYPE_CHECKING:  # the module is imported before arguments are checked, and must be fast to import
     from rdm.data.module import TextDataModule
@@ -89,7 +89,7 @@ class RunFolder:
         if rank > 0:  # of processes started separately, rank 0 holds the lock
             yield
             return
-        with exclusive(self.folder):
+        with lock_folder(self.folder):
             require(
                 resume or not (self.folder / "config.yaml").exists(),
                 f"{self.folder} already holds a run; continue it with resume=auto, or choose another hydra.run.dir",
@@ -101,7 +101,7 @@ class RunFolder:
         self._finished_file.unlink(missing_ok=True)
         for leftover in (self.folder / "checkpoints").glob(".*.partial"):
             leftover.unlink()  # of a process that was killed
-        write_atomically(self.folder / "config.yaml", to_yaml(config))
+        write_text(self.folder / "config.yaml", to_yaml(config))
         data.codec.save(self.folder)
         versions = {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
         record = {
@@ -110,7 +110,7 @@ class RunFolder:
             "data": data.fingerprint(),
             "overrides": list(overrides),
         }
-        write_atomically(self.folder / "versions.json", json.dumps(record, indent=2) + "\n")
+        write_text(self.folder / "versions.json", json.dumps(record, indent=2) + "\n")
 
     def mark_finished(self) -> None:
         """Record that training finished."""

@@ -25,7 +25,7 @@ from rdm.app.composition import CONF, register
 from rdm.app.errors import exit_with_message, explain
 from rdm.app.sweeps import JobResult, finish_sweep, sweeping
 from rdm.errors import UserError
-from rdm.locks import exclusive
+from rdm.locks import lock_folder
 
 Rewrite = Callable[[Sequence[str]], list[str]]
 
@@ -112,5 +112,5 @@ def remove_unused_folder() -> None:
     with suppress(UserError):
         names = {file.name for file in folder.iterdir()}
         if ".hydra" in names and all(name in (".hydra", ".lock") or name.endswith(".log") for name in names):
-            with exclusive(folder):
+            with lock_folder(folder):
                 shutil.rmtree(folder)

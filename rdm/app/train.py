@@ -71,7 +71,7 @@ def build_module(config: DictConfig, data: TextDataModule) -> TrainingModule:
         compile_layers(system)
     module = TrainingModule(system, instantiate(config.optimizer))
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    module.save_hyperparameters({**plain, "codec": data.codec.fingerprint()})
+    module.save_hyperparameters({**plain, "tokenizer": data.codec.tokenizer.fingerprint()})
     return module
 
 

@@ -44,7 +44,7 @@ class TrainedModel:
     def load(cls, ckpt: str | None, average: int = 1, device: str = "auto", int8: bool = False) -> "TrainedModel":
         """Load EMA weights (averaged over checkpoints if ``average > 1``) onto ``device``."""
         run = RunFolder.open(ckpt)
-        codec = load_codec(run.folder, stamped(run.folder / "config.yaml", *Codec.files(run.folder)))
+        codec = load_codec(run.folder, stamped(*(run.folder / name for name in ("config.yaml", "codec.json", "tokenizer.json"))))
         system, cost = load_system(run.folder, stamped(*run.checkpoints(average)))
         system = move(system, device)
         if int8:
@@ -141,7 +141,7 @@ def load_system(folder: Path, files: Stamped) -> tuple[System, dict[str, Any]]:
     system = build(config.system, "system", System)
     states = [read_checkpoint(file) for file, _ in files]
     for (file, _), state in zip(files, states, strict=True):
-        check_compatible(file, state, OmegaConf.to_container(config.system, resolve=True), codec.fingerprint())
+        check_compatible(file, state, OmegaConf.to_container(config.system, resolve=True), codec.tokenizer)
     weights = average_weights([state["state_dict"] for state in states])
     try:
         system.load_state_dict({name.removeprefix("system."): value for name, value in weights.items()})

@@ -1,1 +1,1 @@
-"""Text in, batches out: tokenizers, batching and the LightningDataModules."""
+"""Corpora, tokenizers, the codec, batching and the LightningDataModules."""

@@ -1,68 +1,52 @@
-"""Things that take long to make, made once and kept on disk: whole or not at all."""
+"""Folders that take long to build: built once, complete or absent."""
 
-import fcntl
 import os
 import shutil
 from collections.abc import Callable
-from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import TypeVar
 
 from rdm.errors import UserError
-from rdm.files import sync
+from rdm.files import fsync_path
+from rdm.locks import lock_file
 
 Content = TypeVar("Content")
 
 
-def digest(*parts: str) -> str:
-    """A short name for everything in ``parts``."""
-    return sha256("\0".join(parts).encode()).hexdigest()[:20]
+def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
+    """Return ``folder``, filled by ``build`` unless it exists.
 
-
-def file_hash(file: Path) -> str:
-    """A hash of the content of a file."""
-    try:
-        with file.open("rb") as stream:
-            return file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error}") from error
-
-
-def once(place: Path, make: Callable[[Path], None]) -> Path:
-    """``place``, a folder filled by ``make`` if it is not there yet.
-
-    It is filled under another name and renamed once it is on the disk, so a process that dies, a full disk or a power
-    cut leaves nothing that looks finished. A lock makes ranks and parallel runs wait for the one that came first.
+    ``build`` fills a scratch folder, which is renamed after it has been flushed to the disk. So a killed process, a
+    full disk or a power cut leave nothing that looks complete. A lock makes other ranks and parallel runs wait.
     """
-    if place.exists():
-        return place
-    scratch = place.with_name(f".{place.name}.partial")
+    if folder.exists():
+        return folder
+    scratch = folder.with_name(f".{folder.name}.partial")
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with place.with_name(f".{place.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not place.exists():
-                shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with lock_file(folder.with_name(f".{folder.name}.lock")):
+            if not folder.exists():
+                shutil.rmtree(scratch, ignore_errors=True)  # left by a process that was killed
                 scratch.mkdir()
                 try:
-                    make(scratch)
-                    for made in (*scratch.rglob("*"), scratch):
-                        sync(made)
-                    os.replace(scratch, place)
-                    sync(place.parent)
+                    build(scratch)
+                    for path in (*scratch.rglob("*"), scratch):
+                        fsync_path(path)
+                    os.replace(scratch, folder)
+                    fsync_path(folder.parent)
                 finally:
                     shutil.rmtree(scratch, ignore_errors=True)
     except OSError as error:
         raise UserError(
-            f"prepared data cannot be written to {place.parent}: {error.strerror or error}; "
-            "make room, or name another folder with data.cache=..."
+            f"prepared data cannot be written to {folder.parent}: {error.strerror or error}; "
+            "free some space, or choose another folder with data.cache=..."
         ) from error
-    return place
+    return folder
 
 
-def read_back(place: Path, load: Callable[[Path], Content]) -> Content:
-    """What ``load`` makes of a folder of :func:`once`."""
+def load_cached(folder: Path, load: Callable[[Path], Content]) -> Content:
+    """Return ``load(folder)`` for a folder of :func:`build_once`; any exception means that it is damaged."""
     try:
-        return load(place)
-    except Exception as error:  # there is no end to what a damaged file can raise
-        raise UserError(f"{place} cannot be read ({type(error).__name__}); remove it, and it is made again") from error
+        return load(folder)
+    except Exception as error:  # a damaged file can raise anything
+        raise UserError(f"{folder} cannot be read ({type(error).__name__}); remove it to have it rebuilt") from error

@@ -1,7 +1,7 @@
-"""Where text comes from: files of several formats; ``.gz`` is unpacked on the way.
+"""Corpora in files of several formats; ``.gz`` files are decompressed.
 
-A :class:`Corpus` has three splits of one or more aligned columns: sources and targets, or documents alone. Text that is
-generated (:mod:`rdm.data.toy`) or comes from the hub (:mod:`rdm.data.hub`) is a corpus too.
+A :class:`Corpus` has three splits of one or more aligned columns: sources and targets, or documents alone. There are
+also generated corpora (:mod:`rdm.data.toy`) and those of the Hugging Face Hub (:mod:`rdm.data.hub`).
 """
 
 import gzip
@@ -12,32 +12,33 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Literal
 
-from rdm.data.cache import digest, file_hash
+from rdm.describe import Described
 from rdm.errors import UserError, require
+from rdm.hashing import file_hash, short_hash
 
 Split = Literal["train", "valid", "test"]
 Texts = tuple[list[str], ...]
 """The columns of a split, aligned: ``(sources, targets)`` or ``(documents,)``."""
 
 
-class Corpus(ABC):
+class Corpus(Described, ABC):
     """Text in three splits."""
 
     @abstractmethod
     def read(self, split: Split) -> Texts:
-        """The text of a split."""
+        """Return the text of a split."""
 
     @abstractmethod
     def fingerprint(self, split: Split) -> str:
-        """Another word whenever the text of the split is another; found without reading the text."""
+        """Return a hash that changes whenever the split's text changes; computed without parsing the text."""
 
     def references(self, split: Split) -> list[list[str]]:
-        """One or more lists of reference texts, each aligned with the sources of the split."""
+        """Return one or more lists of references, each aligned with the sources of the split."""
         return [self.read(split)[1]]
 
 
 class Files(Corpus):
-    """A corpus in files: paths below ``root``, null where there is no such split."""
+    """A corpus in files: paths below ``root``; None for a split that does not exist."""
 
     def __init__(self, root: str, train: str | None, valid: str | None, test: str | None) -> None:
         self.root = Path(root)
@@ -45,27 +46,27 @@ class Files(Corpus):
 
     @abstractmethod
     def paths(self, name: str) -> list[Path]:
-        """The files of a split of that name."""
+        """Return the files of a split, given its name joined to ``root``, without ``.gz``."""
 
     def files(self, split: Split) -> list[Path]:
-        """The files of a split, packed or not."""
+        """Return the existing files of a split, compressed or not."""
         name = self.names[split]
         if name is None:
-            raise UserError(f"there is no {split} split: name its file with data.{split}=...")
-        return [find(path) for path in self.paths(str(self.root / name))]
+            raise UserError(f"there is no {split} split: set its file with data.{split}=...")
+        return [existing_version(path) for path in self.paths(str(self.root / name))]
 
-    def any_there(self) -> bool:
-        """Whether any file of any split is there."""
+    def any_exists(self) -> bool:
+        """Return whether any file of any split exists."""
         names = [name for name in self.names.values() if name is not None]
         paths = [path for name in names for path in self.paths(str(self.root / name))]
         return any(version.is_file() for path in paths for version in versions(path))
 
     def fingerprint(self, split: Split) -> str:
-        return digest(type(self).__name__, *(file_hash(file) for file in self.files(split)))
+        return short_hash(type(self).__name__, *(file_hash(file) for file in self.files(split)))
 
 
 class AlignedText(Files):
-    """Two files a split, one sentence a line: ``train.<source>`` and ``train.<target>``, e.g. ``train.de``."""
+    """Two files per split, ``train.<source>`` and ``train.<target>``, with one sentence per line."""
 
     def __init__(
         self,
@@ -87,13 +88,13 @@ class AlignedText(Files):
         sources, targets = (read_lines(file) for file in files)
         require(
             len(sources) == len(targets),
-            f"{files[0]} has {len(sources)} lines, but {files[1]} has {len(targets)}: line must match line",
+            f"{files[0]} has {len(sources)} lines, but {files[1]} has {len(targets)}: the lines must be aligned",
         )
         return sources, targets
 
 
 class JsonLines(Files):
-    """One file a split, one JSON object a line with a text under the keys ``source`` and ``target``."""
+    """One file per split, one JSON object per line; ``source`` and ``target`` are the keys of the texts."""
 
     def __init__(
         self,
@@ -111,30 +112,32 @@ class JsonLines(Files):
         return [Path(name)]
 
     def fingerprint(self, split: Split) -> str:
-        return digest(super().fingerprint(split), *self.keys)
+        return short_hash(super().fingerprint(split), *self.keys)
 
     def read(self, split: Split) -> Texts:
         (file,) = self.files(split)
-        rows = [self._row(line, f"{file}, line {number}") for number, line in enumerate(read_lines(file), 1)]
+        rows = [self._parse(line, f"{file}, line {number}") for number, line in enumerate(read_lines(file), 1)]
         return [source for source, _ in rows], [target for _, target in rows]
 
-    def _row(self, line: str, where: str) -> tuple[str, str]:
+    def _parse(self, line: str, location: str) -> tuple[str, str]:
         try:
             row = json.loads(line)
         except (json.JSONDecodeError, RecursionError) as error:
-            raise UserError(f"{where} is not JSON: {error}") from error
+            raise UserError(f"{location} is not JSON: {error}") from error
         source, target = ((row.get(key) if isinstance(row, dict) else None) for key in self.keys)
         if not isinstance(source, str) or not isinstance(target, str):
-            raise UserError(f"{where} needs the keys {self.keys[0]!r} and {self.keys[1]!r}, each with a text")
+            raise UserError(f"{location} needs the keys {self.keys[0]!r} and {self.keys[1]!r}, each with a text")
         try:
             (source + target).encode()
         except UnicodeEncodeError as error:
-            raise UserError(f"{where} has half a character: a surrogate \\uD800 to \\uDFFF alone") from error
+            raise UserError(
+                f"{location} has an unpaired surrogate (\\uD800 to \\uDFFF), which is not a character"
+            ) from error
         return source, target
 
 
 class Lines(Files):
-    """One file a split; the only column holds its lines."""
+    """One file per split; its lines are the only column."""
 
     def paths(self, name: str) -> list[Path]:
         return [Path(name)]
@@ -145,11 +148,11 @@ class Lines(Files):
 
 
 class Documents(Corpus):
-    """Lines joined to documents.
+    """Documents made of the lines of another corpus.
 
     Args:
-        lines: a corpus of one column.
-        first_line: a regular expression that the first line of a document matches; null where blank lines part them.
+        lines: a corpus with one column.
+        first_line: a regular expression that matches the first line of a document; None if blank lines separate them.
     """
 
     def __init__(self, lines: Corpus, first_line: str | None = None) -> None:
@@ -169,23 +172,23 @@ class Documents(Corpus):
         return (["\n".join(document) for document in documents if document],)
 
     def fingerprint(self, split: Split) -> str:
-        return digest(self.lines.fingerprint(split), str(self.first_line and self.first_line.pattern))
+        return short_hash(self.lines.fingerprint(split), str(self.first_line and self.first_line.pattern))
 
 
 def versions(file: Path) -> list[Path]:
-    """``file``, and ``file.gz`` beside it."""
+    """Return ``file`` and ``file.gz``."""
     return [file, file.with_name(file.name + ".gz")]
 
 
-def find(file: Path) -> Path:
-    """The first version of ``file`` that is there."""
-    there = [version for version in versions(file) if version.is_file()]
-    require(bool(there), f"there is no {file} (nor {file.name}.gz)")
-    return there[0]
+def existing_version(file: Path) -> Path:
+    """Return ``file`` or else ``file.gz``, whichever exists."""
+    found = [version for version in versions(file) if version.is_file()]
+    require(bool(found), f"there is no {file} (nor {file.name}.gz)")
+    return found[0]
 
 
 def read_lines(file: Path) -> list[str]:
-    """The lines of a UTF-8 file, without line ends and outer spaces."""
+    """Return the lines of a UTF-8 file without line ends and surrounding white space."""
     try:
         content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     except (OSError, EOFError, zlib.error) as error:

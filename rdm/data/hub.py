@@ -1,21 +1,21 @@
-"""Text from the Hugging Face hub, through ``datasets``, for data sets that are not there as files."""
+"""Corpora of the Hugging Face Hub, loaded with ``datasets``."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rdm.data.cache import digest
 from rdm.data.corpus import Corpus, Files, Split, Texts
 from rdm.errors import UserError
+from rdm.hashing import short_hash
 
 
 class Hub(Corpus):
-    """A data set of the hub; only those that consist of data files, nothing is executed.
+    """A data set of the Hub that consists of data files; data sets with a loading script are refused.
 
     Args:
-        path, name, revision: which data set, as ``datasets.load_dataset`` takes them.
-        columns: where the text is, ``[source, target]`` or ``[text]``; ``translation.de`` is a key in a column.
-        train, valid, test: what the data set calls its splits.
+        path, name, revision: the data set, as for ``datasets.load_dataset``.
+        columns: the text columns, ``[source, target]`` or ``[text]``; ``translation.de`` is a key within a column.
+        train, valid, test: the names of the splits in the data set.
     """
 
     def __init__(
@@ -32,15 +32,15 @@ class Hub(Corpus):
         self.names = {"train": train, "valid": valid, "test": test}
 
     def _load(self, split: Split) -> Any:
-        from datasets import load_dataset  # a second to import, needed only here
+        from datasets import load_dataset  # takes a second to import
         from datasets.exceptions import DatasetGenerationError, DatasetsError
 
         try:
             return load_dataset(self.path, self.name, revision=self.revision, split=self.names[split])
         except (OSError, ValueError, RuntimeError, DatasetsError) as error:  # ConnectionError is an OSError
-            told = (error.__cause__ or error) if isinstance(error, DatasetGenerationError) else error
-            reason = str(told).strip().splitlines()[0] if str(told).strip() else type(told).__name__
-            raise UserError(f"the hub's data set {self.path} cannot be had: {reason}") from error
+            cause = (error.__cause__ or error) if isinstance(error, DatasetGenerationError) else error
+            reason = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
+            raise UserError(f"the Hub data set {self.path} cannot be loaded: {reason}") from error
 
     def read(self, split: Split) -> Texts:
         table = self._load(split)
@@ -49,44 +49,44 @@ class Hub(Corpus):
     def _column(self, table: Any, column: str) -> list[str]:
         name, *key = column.split(".", 1)
         if name not in table.column_names:
-            raise UserError(f"the hub's data set {self.path} has no column {name}; it has {table.column_names}")
+            raise UserError(f"the Hub data set {self.path} has no column {name}; it has {table.column_names}")
         texts: list[Any] = list(table[name])
         if key:
             texts = [value.get(key[0]) if isinstance(value, dict) else None for value in texts]
         for number, text in enumerate(texts, 1):
             if not isinstance(text, str):
-                raise UserError(f"the hub's data set {self.path}, row {number} has no text under {column}")
+                raise UserError(f"the Hub data set {self.path}, row {number} has no text under {column}")
         return [" ".join(text.split("\n")).strip() for text in texts]
 
     def fingerprint(self, split: Split) -> str:
-        return digest(self._load(split)._fingerprint, *self.columns)
+        return short_hash(self._load(split)._fingerprint, *self.columns)
 
 
 class FilesOrHub(Corpus):
-    """Files if any of them is where they belong, otherwise the hub; ``card`` says how to get the files by hand."""
+    """Files if any of them exists, otherwise the Hub; ``card`` documents how to obtain the files."""
 
     def __init__(self, files: Files, hub: Hub | None, card: str) -> None:
         self.files, self.hub, self.card = files, hub, card
 
     @property
     def chosen(self) -> Corpus:
-        if self.hub is not None and not self.files.any_there():
+        if self.hub is not None and not self.files.any_exists():
             return self.hub
         return self.files
 
     def read(self, split: Split) -> Texts:
-        with self._advice():
+        with self._with_advice():
             return self.chosen.read(split)
 
     def fingerprint(self, split: Split) -> str:
-        with self._advice():
+        with self._with_advice():
             return self.chosen.fingerprint(split)
 
     @contextmanager
-    def _advice(self) -> Iterator[None]:
+    def _with_advice(self) -> Iterator[None]:
         try:
             yield
         except UserError as error:
-            if self.files.any_there():
+            if self.files.any_exists():
                 raise
-            raise UserError(f"{error}; data.root={self.files.root} is where files belong, see {self.card}") from error
+            raise UserError(f"{error}; files are expected in data.root={self.files.root}, see {self.card}") from error

@@ -1,4 +1,4 @@
-"""``python -m rdm.data.inspect data=... [key=value ...]``: what a data set looks like to a model."""
+"""Print statistics and examples of a data set: ``python -m rdm.data.inspect data=... [key=value]``."""
 
 import sys
 import time
@@ -20,13 +20,13 @@ from rdm.data.module import TextDataModule
 from rdm.errors import UserError
 
 CONF = Path(__file__).parents[2] / "conf"
-SHOWN = 60  # tokens of an example
+SHOWN = 60  # tokens printed of an example
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 
-def splits(data: TextDataModule) -> Table:
-    """Counts and lengths of every split."""
-    table = Table(title="Splits", caption="lengths in tokens, with the special symbols of a batch: mean (longest)")
+def splits_table(data: TextDataModule) -> Table:
+    """Return counts and lengths of every split."""
+    table = Table(title="Splits", caption="lengths in tokens, special symbols included: mean (longest)")
     for heading in ("split", "examples", "left out", "source", "target", "unknown", "also in train"):
         table.add_column(heading)
     for split in SPLITS:
@@ -48,8 +48,8 @@ def splits(data: TextDataModule) -> Table:
     return table
 
 
-def histogram(lengths: Tensor, bins: int = 12) -> Table:
-    """How many training examples have which length."""
+def length_histogram(lengths: Tensor, bins: int = 12) -> Table:
+    """Return a histogram of source and target lengths."""
     table = Table(title="Lengths of the training examples")
     for heading in ("tokens", "source", "", "target", ""):
         table.add_column(heading)
@@ -62,19 +62,19 @@ def histogram(lengths: Tensor, bins: int = 12) -> Table:
     return table
 
 
-def epoch(data: TextDataModule) -> str:
-    """One pass over the training batches: how many, how full, how fast."""
-    batches = tokens = places = 0
-    began = time.perf_counter()
+def describe_epoch(data: TextDataModule) -> str:
+    """Describe one epoch of training batches: number, size, padding and loading speed."""
+    batches = tokens = positions = 0
+    start = time.perf_counter()
     for batch in data.train_dataloader():
         batches += 1
         for side in (batch.source, batch.target):
             tokens += int((side != data.vocab.pad).sum())
-            places += side.numel()
-    seconds = time.perf_counter() - began
+            positions += side.numel()
+    seconds = time.perf_counter() - start
     return (
-        f"An epoch: {batches:,} batches of {tokens / batches:,.0f} tokens on average, "
-        f"{1 - tokens / places:.1%} of the places are padding, loaded at {tokens / seconds:,.0f} tokens/s."
+        f"One epoch: {batches:,} batches of {tokens / batches:,.0f} tokens on average, "
+        f"{1 - tokens / positions:.1%} padding, loaded at {tokens / seconds:,.0f} tokens/s."
     )
 
 
@@ -87,22 +87,22 @@ def main() -> None:
     console = Console(highlight=False)
     vocab = data.vocab
     console.print(f"{config.data.name}: {type(data).__name__}, vocabulary of {vocab.size:,}")
-    console.print(splits(data))
-    console.print(histogram(data.examples("train").lengths()))
+    console.print(splits_table(data))
+    console.print(length_histogram(data.examples("train").lengths()))
     counts = data.target_counts()
     common = [int(index) for index in counts.argsort(descending=True)[:20]]
-    console.print("Most frequent in targets:", " ".join(data.tokenizer.pieces(common)), markup=False)
+    console.print("Most frequent in targets:", " ".join(data.codec.pieces(common)), markup=False)
     seen = int((counts > 0).sum())
     console.print(f"{seen:,} of {vocab.size:,} ids occur in training targets.")
-    console.print(epoch(data))
+    console.print(describe_epoch(data))
     batch = next(iter(data.train_dataloader()))
     console.print(f"The first batch: source {list(batch.source.shape)}, target {list(batch.target.shape)}")
     for source, target in list(zip(batch.source, batch.target, strict=True))[:3]:
         for name, row in (("source", source), ("target", target)):
             ids = row[row != vocab.pad].tolist()[:SHOWN]
             if ids:
-                console.print(f"  {name}: {data.tokenizer.decode([ids])[0]}", markup=False)
-                console.print(f"          {' '.join(data.tokenizer.pieces(ids))}", markup=False, style="dim")
+                console.print(f"  {name}: {data.codec.decode([ids])[0]}", markup=False)
+                console.print(f"          {' '.join(data.codec.pieces(ids))}", markup=False, style="dim")
 
 
 if __name__ == "__main__":

@@ -1,33 +1,31 @@
-"""The LightningDataModule for text without a source: documents, packed end to end."""
-
-from collections.abc import Sequence
+"""The LightningDataModule for text without a source: documents packed into windows."""
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from rdm.data.batching import Windows
+from rdm.data.codec import OpenEndedCodec
 from rdm.data.corpus import Corpus, Split
-from rdm.data.module import Loading, Questions, TextDataModule
-from rdm.data.tokenizer import TokenizerTrainer
+from rdm.data.examples import Windows
+from rdm.data.loading import Loading
+from rdm.data.module import TextDataModule
+from rdm.data.questions import EvaluationQuestions
+from rdm.data.tokenizer import Tokenizer, TokenizerTrainer
 from rdm.errors import require
 
 
 class OpenEndedDataModule(TextDataModule):
-    """Documents with ``<eos>`` after each, end to end, cut into windows of ``length`` tokens.
+    """Documents with ``<eos>`` after each, concatenated and cut into windows of ``length`` tokens.
 
-    Training and validation windows have nothing given. In evaluation a model continues the first ``prompt`` tokens of a
-    window, and the tokens that follow there are the reference.
+    Training and validation batches have no prefix. In evaluation a model continues the first ``prompt`` tokens of a
+    window, and the tokens after them are the reference.
 
     Args:
         length: tokens in a window.
         prompt: tokens given in evaluation.
-        continuation: tokens of the reference, at most; it ends with its document.
+        continuation: maximum tokens of the reference, which ends at the end of its document.
     """
 
     open_ended = True
-    closes = True
 
     def __init__(
         self,
@@ -43,8 +41,11 @@ class OpenEndedDataModule(TextDataModule):
         require(continuation >= 1, f"data.module.continuation must be at least 1, got {continuation}")
         self.length, self.prompt, self.continuation = length, prompt, continuation
 
+    def make_codec(self, tokenizer: Tokenizer) -> OpenEndedCodec:
+        return OpenEndedCodec(tokenizer, self.length)
+
     def windows(self, split: Split) -> NDArray[np.integer]:
-        """``[windows, length]``, a view of the prepared text."""
+        """Return the windows ``[windows, length]`` as a view of the prepared text."""
         ids = self.prepared(split).columns[0].ids
         count = len(ids) // self.length
         require(count > 0, f"the {split} split has {len(ids)} tokens, fewer than data.length={self.length}")
@@ -54,29 +55,15 @@ class OpenEndedDataModule(TextDataModule):
         return {"tokens left out at the end": len(self.prepared(split).columns[0].ids) % self.length}
 
     def examples(self, split: Split) -> Windows:
-        return Windows(self.vocab, self.windows(split))
+        return Windows(self.windows(split))
 
-    def questions(self, split: Split) -> Questions:
-        """The windows in which the prompt and one token after it belong to one document."""
+    def questions(self, split: Split) -> EvaluationQuestions:
+        """Return the windows whose prompt and the token after it belong to one document."""
         windows = self.windows(split)
         windows = windows[~(windows[:, : self.prompt + 1] == self.vocab.eos).any(1)]
         require(len(windows) > 0, f"no window of the {split} split begins inside a document")
         follows = windows[:, self.prompt : self.prompt + self.continuation]
         ended = (follows == self.vocab.eos).cumsum(1) > 0
-        references = self.tokenizer.decode(np.where(ended, self.vocab.pad, follows).tolist())
+        references = self.codec.decode(np.where(ended, self.vocab.pad, follows).tolist())
         rows = windows[:, : self.prompt].tolist()
-        return Questions(rows, self.tokenizer.decode(rows), [references], cut=[False] * len(rows))
-
-    def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
-        rows = self.tokenizer.encode(texts)
-        for number, row in enumerate(rows, 1):
-            require(
-                0 < len(row) < self.length,
-                f"prompt {number} has {len(row)} tokens; 1 to {self.length - 1} fit",
-            )
-        return rows
-
-    def sources(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        sizes = sorted({len(row) for row in rows})
-        require(len(sizes) == 1, f"prompts that are continued together must be equally long, got {sizes} tokens")
-        return torch.tensor([list(row) for row in rows])
+        return EvaluationQuestions(rows, self.codec.decode(rows), [references], cut=[False] * len(rows))

@@ -1,38 +1,37 @@
-"""Generated text for every task family: corpora that need no file and no network."""
+"""Generated corpora for every task family; they need neither files nor a network."""
 
 import random
 from abc import abstractmethod
 from pathlib import Path
 
 from rdm.data import toy_language
-from rdm.data.cache import digest, file_hash
 from rdm.data.corpus import Corpus, Split, Texts
 from rdm.data.toy_language import Task, ToyLanguage
 from rdm.errors import require
+from rdm.hashing import file_hash, settings_hash, short_hash
 
 SPLITS: tuple[Split, ...] = ("test", "valid", "train")
-"""In the order they are drawn, so that a longer training text leaves the other splits as they are."""
+"""In the order of drawing: a larger training split leaves the other splits unchanged."""
 
 
 class Toy(Corpus):
-    """Generated text; everything follows from the options."""
+    """Generated text, determined by the constructor arguments."""
 
     def __init__(self, train_size: int, valid_size: int, test_size: int, seed: int) -> None:
         self.sizes = {"train": train_size, "valid": valid_size, "test": test_size}
-        require(min(self.sizes.values()) >= 1, f"every split needs an example, got sizes {self.sizes}")
+        require(min(self.sizes.values()) >= 1, f"every split needs at least one example, got sizes {self.sizes}")
         self.seed = seed
         self._language = ToyLanguage(seed)
 
     def fingerprint(self, split: Split) -> str:
-        options = [f"{name}={value}" for name, value in vars(self).items() if not name.startswith("_")]
         code = [file_hash(Path(file)) for file in (__file__, toy_language.__file__)]
-        return digest(type(self).__name__, split, *options, *code)
+        return short_hash(split, settings_hash(self.describe()), *code)
 
 
 class ToyPairs(Toy):
-    """Sources and targets; the splits share no meaning.
+    """Sources and targets; no meaning occurs in two splits.
 
-    A source has many correct targets, so validation and test have ``references`` of each.
+    A source has many correct targets; validation and test sources have ``references`` of them.
     """
 
     def __init__(
@@ -52,10 +51,10 @@ class ToyPairs(Toy):
     @property
     @abstractmethod
     def task(self) -> Task:
-        """What is asked of a sentence."""
+        """The function that makes a source and its targets from clauses."""
 
     def drawn(self, split: Split) -> list[tuple[str, list[str]]]:
-        """Sources and their targets; a split is drawn after those before it, whose meanings it must not repeat."""
+        """Return the sources of a split with their targets, without meanings of splits drawn earlier."""
         for seed, each in enumerate(SPLITS[: SPLITS.index(split) + 1]):
             if each not in self._drawn:
                 self._drawn[each] = self._language.pairs(
@@ -80,7 +79,7 @@ class ToyTranslation(ToyPairs):
 
 
 class ToyQuestions(ToyPairs):
-    """A statement, and a question it answers."""
+    """A statement and a question that it answers."""
 
     @property
     def task(self) -> Task:
@@ -88,7 +87,7 @@ class ToyQuestions(ToyPairs):
 
 
 class ToyParaphrase(ToyPairs):
-    """A sentence, and another way to say it."""
+    """A sentence and a paraphrase of it."""
 
     @property
     def task(self) -> Task:
@@ -96,7 +95,7 @@ class ToyParaphrase(ToyPairs):
 
 
 class ToyText(Toy):
-    """Documents of 4 to 12 sentences, each about three things; sizes are numbers of documents."""
+    """Documents of 4 to 12 sentences about three nouns; sizes are numbers of documents."""
 
     def __init__(self, train_size: int = 5_000, valid_size: int = 200, test_size: int = 200, seed: int = 0) -> None:
         super().__init__(train_size, valid_size, test_size, seed)

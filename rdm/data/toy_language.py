@@ -1,12 +1,12 @@
-"""Two generated languages: no file, no network, the same text for the same seed on every machine.
+"""Two generated languages; a seed gives the same text on every machine.
 
-The two languages differ as real ones do. The source ("Upland") puts the verb last, adjectives and articles behind
-the noun and the preposition behind its phrase. The target ("Lowland") is verb-second-ish, articles and adjectives
-agree with the gender and number of the noun, verbs with the number of the subject.
+The source language ("Upland") is verb-final; adjectives and articles follow the noun, and adpositions follow their
+phrase. In the target language ("Lowland") the verb follows the subject, articles and adjectives agree with the gender
+and number of the noun, and verbs agree with the number of the subject.
 
-What makes the task interesting for parallel decoding is that a source has *many* correct translations: words have
-synonyms, adjuncts stand in front or at the end, a clause is active or passive. A decoder that fills positions
-independently mixes them up ("today the dog sees the cat today"); one that decides the safe positions first does not.
+A source has *many* correct translations, which makes the task interesting for parallel decoding: words have synonyms,
+adjuncts come first or last, a clause is active or passive. A decoder that fills positions independently mixes
+translations ("today the dog sees the cat today"); one that fills the most certain positions first does not.
 
     >>> [(source, (target,))] = ToyLanguage().pairs(1, seed=0)
 """
@@ -18,12 +18,12 @@ from itertools import product
 
 Words = list[str]
 Task = Callable[[Sequence["Clause"], random.Random, int], tuple[str, list[str]]]
-"""``(clauses, rng, count) -> source and so many targets``."""
+"""``(clauses, rng, count) -> (source, targets)`` with ``count`` targets."""
 
 
 @dataclass(frozen=True)
 class Noun:
-    """A thing: its word in the source, its synonyms in the target, and its target gender (0 or 1)."""
+    """A noun: its source word, its target synonyms, and its target gender (0 or 1)."""
 
     source: str
     target: tuple[str, ...]
@@ -42,7 +42,7 @@ class Phrase:
 
 @dataclass(frozen=True)
 class Clause:
-    """Who does what to whom, and when or where."""
+    """The meaning of a clause: subject, verb, object and adjuncts."""
 
     subject: Phrase
     verb: tuple[str, tuple[str, ...]]
@@ -53,17 +53,17 @@ class Clause:
 
 @dataclass
 class ToyLanguage:
-    """The dictionary and the two grammars; everything follows from ``seed``."""
+    """The dictionary and the two grammars, determined by ``seed``."""
 
     seed: int = 0
     nouns: list[Noun] = field(init=False)
 
     def __post_init__(self) -> None:
         rng = random.Random(self.seed)
-        upland, lowland = _coin("ktpsmnr", "aiu", rng), _coin("bdgvlzf", "eoy", rng)
+        upland, lowland = _word_maker("ktpsmnr", "aiu", rng), _word_maker("bdgvlzf", "eoy", rng)
 
         def entries(count: int) -> list[tuple[str, tuple[str, ...]]]:
-            """Every other entry has two target words for one source word."""
+            """Return dictionary entries; every second one has two target words for its source word."""
             return [(upland(), tuple(lowland() for _ in range(1 + i % 2))) for i in range(count)]
 
         self.nouns = [Noun(source, target, i // 2 % 2) for i, (source, target) in enumerate(entries(16))]
@@ -78,9 +78,10 @@ class ToyLanguage:
     def pairs(
         self, count: int, seed: int, taken: set[str] | None = None, references: int = 1, task: Task | None = None
     ) -> list[tuple[str, list[str]]]:
-        """``count`` examples of a task (translation), each a source with ``references`` drawn targets.
+        """Return ``count`` examples of a task, each a source with ``references`` targets.
 
-        No two say the same thing, and none says what is in ``taken`` (which grows).
+        The default task is translation. No two examples have the same meaning, and none has a meaning in ``taken``,
+        which is updated.
         """
         rng = random.Random(f"{self.seed}/{seed}")
         taken, task = set() if taken is None else taken, task or self.translation
@@ -95,21 +96,21 @@ class ToyLanguage:
                 pairs.append((source, targets))
         return pairs
 
-    # The tasks: a source and so many correct targets.
+    # Tasks: a source and ``count`` correct targets.
 
     def translation(self, clauses: Sequence[Clause], rng: random.Random, count: int) -> tuple[str, list[str]]:
         return self.source(clauses), [self.target(clauses, rng) for _ in range(count)]
 
     def paraphrase(self, clauses: Sequence[Clause], rng: random.Random, count: int) -> tuple[str, list[str]]:
-        """Two ways to say the same thing in the target language."""
+        """Return a target sentence and paraphrases of it."""
         return self.target(clauses, rng), [self.target(clauses, rng) for _ in range(count)]
 
     def question(self, clauses: Sequence[Clause], rng: random.Random, count: int) -> tuple[str, list[str]]:
-        """A statement in the target language, and questions that it answers: who did it, or what it was done to."""
+        """Return a target sentence and questions that it answers, about a subject or an object."""
         return self.target(clauses, rng), [self._question(rng.choice(clauses), rng) for _ in range(count)]
 
     def document(self, rng: random.Random, sentences: int) -> str:
-        """Target sentences about three things: what a text is about shows in all of it."""
+        """Return target sentences about three nouns, so that sentences of one document depend on each other."""
         nouns = rng.sample(self.nouns, 3)
         return " ".join(self.target([self._clause(rng, short=True, nouns=nouns)], rng) for _ in range(sentences))
 
@@ -120,7 +121,7 @@ class ToyLanguage:
         return Phrase(rng.choice(nouns or self.nouns), rng.random() < 0.4, rng.random() < 0.5, tuple(chosen))
 
     def _clause(self, rng: random.Random, short: bool, nouns: Sequence[Noun] | None = None) -> Clause:
-        """A random clause; those that are joined are kept short, so that the sentence stays in bounds."""
+        """Draw a clause; ``short`` ones are for sentences of two clauses."""
         transitive = rng.random() < 0.75
         adjuncts: list[tuple[str, tuple[str, ...], Phrase | None]] = []
         if rng.random() < 0.6:
@@ -136,7 +137,7 @@ class ToyLanguage:
             adjuncts=tuple(adjuncts),
         )
 
-    # The source grammar has one way to say a thing.
+    # Source grammar: one sentence per meaning.
 
     def source(self, clauses: Sequence[Clause]) -> str:
         words = [self._source_clause(clause) for clause in clauses]
@@ -153,10 +154,10 @@ class ToyLanguage:
         marks = [self.plural_mark] * phrase.plural + [self.definite_mark] * phrase.definite
         return [phrase.noun.source, *(source for source, _ in phrase.adjectives), *marks]
 
-    # The target grammar draws one of the ways.
+    # Target grammar: draws one of the sentences with a meaning.
 
     def target(self, clauses: Sequence[Clause], rng: random.Random) -> str:
-        """One of the correct translations."""
+        """Draw one of the correct translations."""
         words = [self._target_clause(clause, rng) for clause in clauses]
         return " ".join([*_join(words, [self.conjunction]), self.stop])
 
@@ -184,7 +185,7 @@ class ToyLanguage:
     def _question(self, clause: Clause, rng: random.Random) -> str:
         verb = rng.choice(clause.verb[1])
         adjuncts = [word for adjunct in clause.adjuncts for word in self._adjunct(*adjunct, rng)]
-        if clause.object is not None and rng.random() < 0.5:  # the auxiliary agrees with what is asked for
+        if clause.object is not None and rng.random() < 0.5:  # the auxiliary agrees with the object
             auxiliary = self.auxiliaries[clause.object.plural, clause.past]
             words = [self.what, auxiliary, verb + "t", self.by, *self._target_phrase(clause.subject, rng)]
         else:
@@ -213,8 +214,8 @@ def _join(parts: Sequence[Words], link: Words) -> Words:
     return joined
 
 
-def _coin(consonants: str, vowels: str, rng: random.Random) -> Callable[[], str]:
-    """A function that coins a new two-syllable word at every call."""
+def _word_maker(consonants: str, vowels: str, rng: random.Random) -> Callable[[], str]:
+    """Return a function that makes a new two-syllable word at every call."""
     syllables = ["".join(pair) for pair in product(consonants, vowels)]
     words = ["".join(pair) for pair in product(syllables, syllables)]
     rng.shuffle(words)

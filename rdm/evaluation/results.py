@@ -1,22 +1,16 @@
 """The results store: JSON Lines files with one row per evaluation; rows are appended and never changed."""
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from rdm.errors import UserError, require
+from rdm.locks import lock_exclusive, lock_shared
 
 Row = dict[str, Any]
 """One evaluation: its settings, the metrics, and how they were obtained."""
-
-
-def fingerprint(settings: Row) -> str:
-    """Hash of ``settings``: twelve hexadecimal digits, independent of the order of keys."""
-    return sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def append(file: Path, row: Row) -> None:
@@ -24,7 +18,7 @@ def append(file: Path, row: Row) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps(row, ensure_ascii=False).encode() + b"\n"
     with file.open("ab", buffering=0) as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
+        lock_exclusive(stream)
         end = stream.seek(0, os.SEEK_END)
         try:
             while line:
@@ -66,7 +60,7 @@ def read_lines(file: Path, what: str) -> list[Row]:
     """Read one JSON object per line; ``what`` names the expected content in error messages."""
     rows: list[Row] = []
     with file.open("rb") as stream:
-        fcntl.flock(stream, fcntl.LOCK_SH)  # another job may be writing
+        lock_shared(stream)  # another job may be writing
         text = stream.read()
     for number, line in enumerate(text.split(b"\n"), 1):
         if not line:

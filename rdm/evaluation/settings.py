@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from rdm.describe import flatten
 from rdm.evaluation.metrics.base import Scorer
-from rdm.evaluation.results import Row, fingerprint
+from rdm.evaluation.results import Row
+from rdm.hashing import settings_hash
 
 Settings = dict[str, Any]
 """Dotted key to value, e.g. ``{"decoding.transition": "Unconditional", "decoding.transition.gumbel_scale": 0.0}``."""
@@ -54,7 +55,7 @@ def evaluation_hash(settings: Row, scorers: Iterable[Scorer], draws: int | Liter
         draws: Monte-Carlo draws of the likelihood; None if it is not computed.
     """
     metrics = {scorer.name: scorer.describe() for scorer in scorers}
-    return fingerprint({**settings, "metrics": metrics, "likelihood": draws})
+    return settings_hash({**settings, "metrics": metrics, "likelihood": draws})
 
 
 def compared_settings(row: Row, metrics: Sequence[str]) -> Settings:

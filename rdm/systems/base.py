@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rdm.data.batching import Batch
+from rdm.data.batching import Batch, counts_of
 from rdm.decoding.candidates import Selection
 from rdm.vocab import Vocab
 
@@ -68,10 +68,16 @@ class System(nn.Module, ABC):
     """Something that can be trained on batches and generate from them."""
 
     open_ended = False  # whether it continues text, instead of reading a source
+    vocab: Vocab
 
     @abstractmethod
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
         """The parts of the training loss, as sums over the batch."""
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """The denominators that terms of the loss name as their ``unit``; a given prefix is not counted."""
+        given = batch.source.shape[1] if self.open_ended else 0
+        return counts_of(batch.target[:, given:], self.vocab)
 
     @abstractmethod
     def generate(

@@ -9,7 +9,7 @@ from pytorch_lightning.plugins import TorchCheckpointIO
 
 from rdm.data.tokenizer import Tokenizer
 from rdm.errors import UserError, require
-from rdm.files import replacing
+from rdm.files import atomic_write
 
 FORMAT = 1  # of what a checkpoint holds; another one cannot be read
 
@@ -25,7 +25,7 @@ class WholeFiles(TorchCheckpointIO):
         file = Path(path)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(file) as stream:
+            with atomic_write(file) as stream:
                 torch.save(checkpoint, stream)
         except (OSError, RuntimeError) as error:
             # In the middle of an archive torch raises an error of its own over that of the disk.

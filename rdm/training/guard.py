@@ -13,7 +13,7 @@ from torch.nn.utils import get_total_norm
 
 from rdm.data.batching import Batch
 from rdm.errors import UserError, require
-from rdm.files import replacing
+from rdm.files import atomic_write
 from rdm.training.module import TrainingModule
 from rdm.training.sharding import whole
 
@@ -132,5 +132,5 @@ def load(file: Path) -> dict[str, Any]:
 def save(file: Path, content: dict[str, Any]) -> None:
     """Write plain data, whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(file) as stream:
+    with atomic_write(file) as stream:
         torch.save(content, stream)

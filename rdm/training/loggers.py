@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from pytorch_lightning.loggers import Logger, WandbLogger
 
 from rdm.errors import UserError
-from rdm.files import write
+from rdm.files import write_text
 
 Result = TypeVar("Result")
 # What tells runs of an ablation apart: tags, and what is trained also the group, whose curves W&B averages over seeds.
@@ -77,7 +77,7 @@ def identity(folder: Path) -> str:
     file = folder / "wandb_id"
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        write(file, token_hex(4))
+        write_text(file, token_hex(4))
     return file.read_text(encoding="utf-8")
 
 

@@ -1,7 +1,6 @@
 """The one LightningModule: it trains any :class:`~rdm.systems.base.System`."""
 
 import random
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from rdm.data.batching import Batch
+from rdm.hashing import derive_seed
 from rdm.systems.base import System, Term
 from rdm.training.optim import Optimization
 from rdm.training.sharding import shard
@@ -32,6 +32,11 @@ class TrainingModule(pl.LightningModule):
         super().__init__()
         self.system = system
         self.optimization = optimization
+
+    def setup(self, stage: str) -> None:
+        data = getattr(self.trainer, "datamodule", None)
+        if data is not None:
+            data.count = self.system.counts  # training batches carry the denominators that the system's terms name
 
     def configure_model(self) -> None:
         if self.device_mesh is not None:
@@ -71,10 +76,10 @@ class TrainingModule(pl.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         # The same noise at every validation: what changes between two of them is the model.
         generator = torch.Generator(self.device).manual_seed(batch_idx)
-        self._terms = self.system.loss(batch, generator)
+        self._terms, counts = self.system.loss(batch, generator), self.system.counts(batch)
         for term in self._terms:
             self._sums[term.name] = self._sums.get(term.name, 0) + term.total
-            self._counts[term.name] = self._counts.get(term.name, 0) + batch.counts[term.unit]
+            self._counts[term.name] = self._counts.get(term.name, 0) + counts[term.unit]
 
     def on_validation_epoch_end(self) -> None:
         means = {name: self._over_ranks(self._sums[name]) / self._over_ranks(self._counts[name]) for name in self._sums}
@@ -101,7 +106,7 @@ class TrainingModule(pl.LightningModule):
 
 def chance(kind: str, seed: int, step: int, micro_batch: int, rank: int) -> int:
     """A seed that follows from where a micro-batch stands: other on every rank, the same after a resume."""
-    return int(sha256(repr((kind, seed, step, micro_batch, rank)).encode()).hexdigest()[:15], 16)
+    return derive_seed(kind, seed, step, micro_batch, rank)
 
 
 def seed_all(seed: int) -> None:

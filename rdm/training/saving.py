@@ -14,7 +14,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from torch.multiprocessing import ProcessExitedException
 
 from rdm.errors import UserError, require
-from rdm.files import point
+from rdm.files import replace_symlink
 from rdm.training.checkpoints import FORMAT
 from rdm.training.loggers import CSVLogger
 
@@ -91,7 +91,7 @@ class Saving(Checkpoint):
         file, last = self._file(trainer.global_step), self.folder / "last.ckpt"
         if not trainer.is_global_zero or file == last or not file.exists():
             return
-        point(last, file)
+        replace_symlink(last, file)
         # Newer ones could not be gone on from; they are written anew when the run gets there.
         until_here = [each for each in sorted(self.folder.glob("step_*.ckpt")) if each.name <= file.name]
         for old in until_here[: -self.keep]:

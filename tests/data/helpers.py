@@ -1,18 +1,18 @@
-"""A corpus of given text, and data modules over it."""
+"""An in-memory corpus, and data modules for tests."""
 
 from pathlib import Path
 from typing import Any
 
-from rdm.data.cache import digest
 from rdm.data.corpus import Corpus, Split, Texts
-from rdm.data.module import Loading
+from rdm.data.loading import Loading
 from rdm.data.open_ended import OpenEndedDataModule
 from rdm.data.pairs import PairsDataModule
 from rdm.data.tokenizer import TokenizerTrainer, Words
+from rdm.hashing import short_hash
 
 
-class Given(Corpus):
-    """Text that is handed in; ``reads`` are the splits that were asked for, in order."""
+class InMemoryCorpus(Corpus):
+    """Text given as lists; ``reads`` records the splits that were read, in order."""
 
     def __init__(self, train: Texts, valid: Texts | None = None, test: Texts | None = None) -> None:
         self.texts = {"train": train, "valid": valid or train, "test": test or train}
@@ -23,7 +23,7 @@ class Given(Corpus):
         return self.texts[split]
 
     def fingerprint(self, split: Split) -> str:
-        return digest(*(digest(*column) for column in self.texts[split]))
+        return short_hash(*(short_hash(*column) for column in self.texts[split]))
 
 
 def pairs(

@@ -1,4 +1,4 @@
-"""Text from files: what is read, what changes a fingerprint, and what is said when a file cannot be used."""
+"""Corpora in files: reading, fingerprints and error messages."""
 
 import gzip
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from rdm.data.corpus import AlignedText, Documents, Files, JsonLines, Lines, find, read_lines
+from rdm.data.corpus import AlignedText, Documents, Files, JsonLines, Lines, existing_version, read_lines
 from rdm.errors import UserError
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -18,7 +18,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 def put(folder: Path, files: dict[str, bytes], pack: bool = False) -> str:
-    """Write files, packed or not; the folder as a corpus takes it."""
+    """Write files, compressed or not, and return the folder as a string."""
     for name, content in files.items():
         path = folder / (name + ".gz" if pack else name)
         path.write_bytes(gzip.compress(content) if pack else content)
@@ -33,13 +33,13 @@ def lines(root: str) -> Lines:
     return Lines(root, "train.txt", "valid.txt", None)
 
 
-# What is read.
+# Reading.
 
 
 @pytest.mark.parametrize("pack", [False, True])
 @pytest.mark.parametrize("mark", [b"", BOM])
 def test_aligned_text(tmp_path: Path, pack: bool, mark: bytes) -> None:
-    """A line is what ends in a line feed: a Unicode separator or a form feed inside a sentence does not end it."""
+    """Only a line feed ends a line; a Unicode separator or a form feed does not."""
     source, target = mark + "eins\r\nzwei ä\u2028b\x0cc\n".encode(), mark + b"one\n two \n"
     corpus = AlignedText(put(tmp_path, {"train.de": source, "train.en": target}, pack), "de", "en")
     assert corpus.read("train") == (["eins", "zwei ä\u2028b\x0cc"], ["one", "two"])
@@ -47,7 +47,7 @@ def test_aligned_text(tmp_path: Path, pack: bool, mark: bytes) -> None:
 
 
 def test_last_line_needs_no_line_feed(tmp_path: Path) -> None:
-    """Blank lines in the middle and at the end are lines: they keep the sides aligned."""
+    """Blank lines in the middle and at the end are kept, so that both sides stay aligned."""
     root = put(tmp_path, {"train.de": b"a\n\nb\n\n", "train.en": b"A\n\nB\nC"})
     assert AlignedText(root, "de", "en").read("train") == (["a", "", "b", ""], ["A", "", "B", "C"])
 
@@ -66,7 +66,7 @@ def test_lines(tmp_path: Path, pack: bool, mark: bytes) -> None:
     assert lines(put(tmp_path, {"train.txt": mark + b"a\n\nb\n"}, pack)).read("train") == (["a", "", "b"],)
 
 
-def test_one_side_may_be_packed_and_the_plain_file_is_preferred(tmp_path: Path) -> None:
+def test_one_side_may_be_compressed_and_the_plain_file_is_preferred(tmp_path: Path) -> None:
     put(tmp_path, {"train.de": b"packed\n"}, pack=True)
     root = put(tmp_path, {"train.en": b"plain\n"})
     assert AlignedText(root, "de", "en").read("train") == (["packed"], ["plain"])
@@ -74,8 +74,8 @@ def test_one_side_may_be_packed_and_the_plain_file_is_preferred(tmp_path: Path) 
     assert AlignedText(root, "de", "en").read("train")[0] == ["newer"]
 
 
-def test_names_may_lead_out_of_the_root(tmp_path: Path) -> None:
-    """Up and across with ``..``, and anywhere with a whole path."""
+def test_paths_outside_the_root(tmp_path: Path) -> None:
+    """With ``..`` or as an absolute path."""
     (tmp_path / "root").mkdir()
     (tmp_path / "other").mkdir()
     put(tmp_path / "other", {"dev.de": b"a\n", "dev.en": b"b\n"})
@@ -107,7 +107,7 @@ WIKITEXT = """
 """  # noqa: W291, W293 (as the files are)
 
 
-def test_wikitext_begins_a_document_at_headings_of_the_first_level(tmp_path: Path) -> None:
+def test_wikitext_documents_begin_at_first_level_headings(tmp_path: Path) -> None:
     first_line = OmegaConf.load(CONF / "data" / "_wikitext.yaml").first_line
     corpus = Documents(lines(put(tmp_path, {"train.txt": WIKITEXT.encode()})), first_line)
     assert corpus.read("train") == (
@@ -127,7 +127,7 @@ def test_text_before_the_first_heading_is_kept(tmp_path: Path) -> None:
 
 
 def prints(root: Path, split: str = "train") -> dict[str, str]:
-    """Of every kind of corpus over the files of one folder."""
+    """Return the fingerprints of every kind of corpus over the files of one folder."""
     corpora = {
         "aligned": AlignedText(str(root), "de", "en"),
         "swapped": AlignedText(str(root), "en", "de"),
@@ -150,8 +150,8 @@ def test_fingerprints_differ_by_keys_pattern_and_format(tmp_path: Path) -> None:
     assert len(set(found.values())) == len(found)
 
 
-def test_fingerprints_follow_the_content_alone(tmp_path: Path) -> None:
-    """Touched or copied elsewhere they stay; one letter more changes them."""
+def test_fingerprints_depend_on_content_alone(tmp_path: Path) -> None:
+    """Not on modification time or location."""
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     put(here, FILES)
@@ -165,7 +165,7 @@ def test_fingerprints_follow_the_content_alone(tmp_path: Path) -> None:
     assert all(new != old for new, old in zip(prints(here).values(), found.values(), strict=True))
 
 
-def test_fingerprint_sees_a_change_of_either_side(tmp_path: Path) -> None:
+def test_a_change_of_either_side_changes_the_fingerprint(tmp_path: Path) -> None:
     corpus = AlignedText(put(tmp_path, FILES), "de", "en")
     seen = {corpus.fingerprint("train")}
     for side in ("de", "en"):
@@ -174,7 +174,7 @@ def test_fingerprint_sees_a_change_of_either_side(tmp_path: Path) -> None:
     assert len(seen) == 3
 
 
-# What cannot be used.
+# Errors.
 
 BAD_GZIP = {
     "cut off": gzip.compress(b"{}\n" * 1000)[:20],
@@ -185,7 +185,7 @@ BAD_GZIP = {
 
 
 @pytest.mark.parametrize("content", BAD_GZIP.values(), ids=BAD_GZIP)
-def test_broken_gzip(tmp_path: Path, content: bytes) -> None:
+def test_damaged_gzip_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "train.txt.gz").write_bytes(content)
     with pytest.raises(UserError, match=r"train\.txt\.gz cannot be read: ."):
         lines(str(tmp_path)).read("train")
@@ -194,7 +194,7 @@ def test_broken_gzip(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [
-        (b"a\nb\n", b"a\n", r"train\.de\S* has 2 lines, but .*train\.en\S* has 1: line must match line"),
+        (b"a\nb\n", b"a\n", r"train\.de\S* has 2 lines, but .*train\.en\S* has 1: the lines must be aligned"),
         (b"a\n\xff\n", b"a\nb\n", r"train\.de\S*, line 2 is not UTF-8"),
         (b"a\nb\n", b"a\nb\xc3", r"train\.en\S*, line 2 is not UTF-8"),
         (b"", b"a\n", r"train\.de\S* is empty"),
@@ -202,7 +202,7 @@ def test_broken_gzip(tmp_path: Path, content: bytes) -> None:
     ],
 )
 @pytest.mark.parametrize("pack", [False, True])
-def test_bad_text(tmp_path: Path, source: bytes, target: bytes, message: str, pack: bool) -> None:
+def test_invalid_text_is_refused(tmp_path: Path, source: bytes, target: bytes, message: str, pack: bool) -> None:
     corpus = AlignedText(put(tmp_path, {"train.de": source, "train.en": target}, pack), "de", "en")
     with pytest.raises(UserError, match=message):
         corpus.read("train")
@@ -217,10 +217,10 @@ def test_bad_text(tmp_path: Path, source: bytes, target: bytes, message: str, pa
         ('{"src": "a", "trg": 3}', "line 2 needs the keys"),
         ('{"src": null, "trg": "b"}', "line 2 needs the keys"),
         ('["a", "b"]', "line 2 needs the keys"),
-        (r'{"src": "a \ud83d", "trg": "b"}', r"train\.jsonl, line 2 has half a character"),
+        (r'{"src": "a \ud83d", "trg": "b"}', r"train\.jsonl, line 2 has an unpaired surrogate"),
     ],
 )
-def test_bad_json_lines(tmp_path: Path, line: str, message: str) -> None:
+def test_invalid_json_lines_are_refused(tmp_path: Path, line: str, message: str) -> None:
     root = put(tmp_path, {"train.jsonl": rows(("a", "b")) + line.encode() + b"\n" + rows(("a", "b"))})
     with pytest.raises(UserError, match=message):
         JsonLines(root).read("train")
@@ -234,22 +234,22 @@ KINDS: dict[str, Callable[[str], Files]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_missing_file_and_missing_split(tmp_path: Path, kind: str) -> None:
+def test_missing_files_and_splits_are_refused(tmp_path: Path, kind: str) -> None:
     corpus = KINDS[kind](str(tmp_path))
     for ask in (corpus.read, corpus.fingerprint):
         with pytest.raises(UserError, match=r"there is no .*valid\.(\w+) \(nor valid\.\1\.gz\)"):
             ask("valid")
-        with pytest.raises(UserError, match=r"there is no test split: name its file with data\.test=\.\.\."):
+        with pytest.raises(UserError, match=r"there is no test split: set its file with data\.test=\.\.\."):
             ask("test")
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train.txt").mkdir()
     with pytest.raises(UserError, match="there is no"):
-        find(tmp_path / "train.txt")
+        existing_version(tmp_path / "train.txt")
 
 
-def test_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = lines(put(tmp_path, {"train.txt": b"a\n"}))
 
     def refused(*_: object, **__: object) -> None:
@@ -261,20 +261,20 @@ def test_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             ask("train")
 
 
-def test_bad_pattern(tmp_path: Path) -> None:
+def test_an_invalid_pattern_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"data\.first_line: '\(' is not a regular expression"):
         Documents(lines(str(tmp_path)), "(")
 
 
-def test_documents_pass_on_what_is_wrong_with_their_lines(tmp_path: Path) -> None:
+def test_documents_report_errors_of_their_lines(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"train\.txt, line 3 is not UTF-8"):
         Documents(lines(put(tmp_path, {"train.txt": b"a\n\n\xe4\n"}))).read("train")
 
 
-def test_any_there(tmp_path: Path) -> None:
-    """One file is enough, packed or not: half a split is a mistake to be told, not a reason to look elsewhere."""
+def test_any_exists(tmp_path: Path) -> None:
+    """One file is enough, compressed or not: an incomplete split is an error, no reason to use the Hub."""
     corpus = AlignedText(str(tmp_path), "de", "en", test=None)
-    assert not corpus.any_there()
+    assert not corpus.any_exists()
     put(tmp_path, {"valid.en": b"a\n"}, pack=True)
-    assert corpus.any_there()
+    assert corpus.any_exists()
     assert read_lines(tmp_path / "valid.en.gz") == ["a"]

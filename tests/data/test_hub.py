@@ -1,4 +1,4 @@
-"""Text through ``datasets``: local folders stand for data sets of the hub, and nothing leaves the test's own folder."""
+"""Corpora loaded with ``datasets``; local folders replace data sets of the Hub."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from rdm.errors import UserError
 
 @pytest.fixture(autouse=True)
 def _offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No network, and caches below ``tmp_path``. The libraries read the environment only when they are imported."""
+    """Disable the network and put caches below ``tmp_path``; libraries read the environment on import."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     import datasets
@@ -28,7 +28,7 @@ def _offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def data_set(folder: Path, **splits: list[dict[str, Any]]) -> str:
-    """A folder with a JSON file a split."""
+    """Write a folder with one JSON file per split."""
     folder.mkdir(exist_ok=True)
     for split, rows in splits.items():
         (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -54,7 +54,7 @@ def hub(folder: str, **options: Any) -> Hub:
 
 
 def test_keys_in_a_column(folder: str) -> None:
-    """Both sides come from one column; a text is one line, as in a file."""
+    """Both sides come from one column; line breaks within a text become spaces."""
     assert hub(folder).read("train") == (["eins", "zwei drei"], ["one", "two  three"])
     assert hub(folder).read("valid") == (["vier"], ["four"])
     assert hub(folder, test="validation").read("test") == (["vier"], ["four"])
@@ -73,8 +73,7 @@ def test_plain_columns_of_parquet_files(tmp_path: Path) -> None:
     assert Documents(corpus, "^= ").read("train") == (["= A =\na", "= B ="],)
 
 
-def test_fingerprint(folder: str, tmp_path: Path) -> None:
-    """The same at every call; another for another split, other columns and other text."""
+def test_fingerprint_depends_on_split_columns_and_text(folder: str, tmp_path: Path) -> None:
     first = hub(folder).fingerprint("train")
     assert hub(folder).fingerprint("train") == first
     assert hub(folder).fingerprint("valid") != first
@@ -93,12 +92,12 @@ def test_fingerprint(folder: str, tmp_path: Path) -> None:
         (["id.de"], r"set, row 1 has no text under id\.de"),
     ],
 )
-def test_wrong_columns(folder: str, columns: list[str], message: str) -> None:
+def test_missing_columns_are_refused(folder: str, columns: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Hub(folder, columns).read("train")
 
 
-def test_missing_text_in_one_row(tmp_path: Path) -> None:
+def test_a_row_without_text_is_refused(tmp_path: Path) -> None:
     rows = [*translations(("eins", "one"), ("zwei", None)), {"translation": None, "id": 2}]
     corpus = hub(data_set(tmp_path / "set", train=rows[:2], validation=rows[::2]))
     with pytest.raises(UserError, match=r"row 2 has no text under translation\.en"):
@@ -107,43 +106,43 @@ def test_missing_text_in_one_row(tmp_path: Path) -> None:
         corpus.read("valid")
 
 
-def test_missing_split(folder: str) -> None:
-    with pytest.raises(UserError, match=r"set cannot be had: Unknown split .dev."):
+def test_a_missing_split_is_refused(folder: str) -> None:
+    with pytest.raises(UserError, match=r"set cannot be loaded: Unknown split .dev."):
         hub(folder, valid="dev").read("valid")
 
 
 @pytest.mark.parametrize("content", [b'{"a": "b"}\n{{{\n', b"{"])
-def test_broken_data_set(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_data_set_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "train.jsonl").write_bytes(content)
-    with pytest.raises(UserError, match=r"set cannot be had: JSON parse error: .*$"):
+    with pytest.raises(UserError, match=r"set cannot be loaded: JSON parse error: .*$"):
         Hub(str(tmp_path / "set"), ["a"]).read("train")
 
 
 @pytest.mark.parametrize("error", [ConnectionError("no route\nto host"), ConnectionError(), TimeoutError("too late")])
-def test_unreachable_hub(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_hub_is_reported_in_one_line(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr("datasets.load_dataset", unreachable)
     reason = (str(error) or "ConnectionError").splitlines()[0]
-    with pytest.raises(UserError, match=rf"^the hub's data set some/where cannot be had: {reason}$"):
+    with pytest.raises(UserError, match=rf"^the Hub data set some/where cannot be loaded: {reason}$"):
         Hub("some/where", ["text"]).read("train")
 
 
-def test_offline_for_real() -> None:
-    with pytest.raises(UserError, match=r"data set Salesforce/wikitext cannot be had: \S.*$"):
+def test_offline_mode_is_reported() -> None:
+    with pytest.raises(UserError, match=r"data set Salesforce/wikitext cannot be loaded: \S.*$"):
         Hub("Salesforce/wikitext", ["text"], "wikitext-2-v1").fingerprint("train")
 
 
-# Files or the hub.
+# Files or the Hub.
 
 
 def either(tmp_path: Path, hub: Hub | None) -> FilesOrHub:
     return FilesOrHub(AlignedText(str(tmp_path / "files"), "de", "en"), hub, "data/some.card.md")
 
 
-def test_files_come_first(tmp_path: Path, folder: str) -> None:
+def test_files_take_precedence(tmp_path: Path, folder: str) -> None:
     corpus = either(tmp_path, hub(folder))
     assert corpus.read("valid") == (["vier"], ["four"])
     assert corpus.fingerprint("valid") == hub(folder).fingerprint("valid")
@@ -155,8 +154,8 @@ def test_files_come_first(tmp_path: Path, folder: str) -> None:
     assert corpus.references("valid") == [["from a file en"]]
 
 
-def test_splits_are_never_mixed_from_both(tmp_path: Path, folder: str) -> None:
-    """Where some files are, a missing one is missing, although the hub would have it."""
+def test_files_and_hub_are_never_mixed(tmp_path: Path, folder: str) -> None:
+    """If some files exist, a missing one is an error, although the Hub has the split."""
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "train.de").write_text("a\n")
     corpus = either(tmp_path, hub(folder))
@@ -166,17 +165,17 @@ def test_splits_are_never_mixed_from_both(tmp_path: Path, folder: str) -> None:
 
 
 @pytest.mark.parametrize("ask", ["read", "fingerprint"])
-def test_advice_when_there_is_neither(tmp_path: Path, ask: str) -> None:
-    """Where the files belong and where to read how to get them, with the hub's own reason in front if it was asked."""
-    where = rf"; data\.root={tmp_path / 'files'} is where files belong, see data/some\.card\.md$"
-    with pytest.raises(UserError, match=r"^the hub's data set not/here cannot be had: \S.*" + where):
+def test_without_files_and_hub_the_message_names_folder_and_card(tmp_path: Path, ask: str) -> None:
+    """After the reason given by the Hub, if it was used."""
+    advice = rf"; files are expected in data\.root={tmp_path / 'files'}, see data/some\.card\.md$"
+    with pytest.raises(UserError, match=r"^the Hub data set not/here cannot be loaded: \S.*" + advice):
         getattr(either(tmp_path, Hub("not/here", ["de", "en"])), ask)("train")
-    with pytest.raises(UserError, match=r"^there is no .*train\.de \(nor train\.de\.gz\)" + where):
+    with pytest.raises(UserError, match=r"^there is no .*train\.de \(nor train\.de\.gz\)" + advice):
         getattr(either(tmp_path, None), ask)("train")
 
 
-def test_lines_or_hub_make_documents(tmp_path: Path) -> None:
-    """As configured for WikiText: a heading is the same in a file and in a column."""
+def test_documents_of_lines_from_files_or_the_hub(tmp_path: Path) -> None:
+    """As configured for WikiText: headings are found in files and in a column."""
     text = [" = A = \n", "\n", " a \n", " = B = \n"]
     path = data_set(tmp_path / "set", train=[{"text": line} for line in text])
     files = Lines(str(tmp_path), "train.txt", None, None)

@@ -1,4 +1,4 @@
-"""``python -m rdm.data.inspect``, in this process: what it prints is true."""
+"""``python -m rdm.data.inspect``, run in this process: the printed statistics are correct."""
 
 import re
 import sys
@@ -16,8 +16,8 @@ SMALL = ["seed=0", "data.corpus.train_size=40", "data.corpus.valid_size=6", "dat
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
-    """Runs it with overrides; what it printed."""
-    monkeypatch.setenv("COLUMNS", "400")  # nothing is folded
+    """Return a function that runs it with overrides and returns its output."""
+    monkeypatch.setenv("COLUMNS", "400")  # wide enough that no line is wrapped
 
     def run(*overrides: str) -> str:
         monkeypatch.setattr(sys, "argv", ["inspect", f"data.cache={tmp_path}", *overrides])
@@ -28,13 +28,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def cells(page: str, first: str) -> list[str]:
-    """The row of a table that begins with ``first``."""
+    """Return the cells of the table row that begins with ``first``."""
     (row,) = [line for line in page.splitlines() if re.match(rf"\s*[│┃]\s*{first}\s*[│┃]", line)]
     return [cell.strip() for cell in re.split("[│┃]", row)[1:-1]]
 
 
 def padding_share(page: str) -> float:
-    return float(re.search(r"([\d.]+)% of the places are padding", page)[1])  # type: ignore[index]
+    return float(re.search(r"([\d.]+)% padding", page)[1])  # type: ignore[index]
 
 
 def test_translation(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -45,17 +45,17 @@ def test_translation(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-de
     sizes = [[len(text.split()) + 2 for text in side] for side in (sources, targets)]
     split, count, left_out, *lengths, unknown, shared = cells(page, "train")
     assert (split, count, left_out, unknown, shared) == ("train", "40", "nothing", "0.00%", "")
-    for told, side in zip(lengths, sizes, strict=True):
-        mean, longest = told.removesuffix(")").split(" (")
+    for printed, side in zip(lengths, sizes, strict=True):
+        mean, longest = printed.removesuffix(")").split(" (")
         assert float(mean) == pytest.approx(sum(side) / 40, abs=0.051)
         assert int(longest) == max(side)
     assert cells(page, "valid")[:3] == ["valid", "6", "nothing"]
     assert cells(page, "test")[-1] == "0"
     batches = list(data.train_dataloader())
     sides = [side for batch in batches for side in (batch.source, batch.target)]
-    real, places = sum(map(sum, sizes)), sum(side.numel() for side in sides)
-    assert f"An epoch: {len(batches)} batches of {real / len(batches):,.0f} tokens on average" in page
-    assert padding_share(page) == pytest.approx(100 * (1 - real / places), abs=0.051)
+    real, positions = sum(map(sum, sizes)), sum(side.numel() for side in sides)
+    assert f"One epoch: {len(batches)} batches of {real / len(batches):,.0f} tokens on average" in page
+    assert padding_share(page) == pytest.approx(100 * (1 - real / positions), abs=0.051)
     assert f"{int((data.target_counts() > 0).sum())} of {data.vocab.size} ids occur in training targets." in page
     assert "Most frequent in targets: . " in page
 
@@ -87,27 +87,27 @@ def test_text(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     assert page.startswith(f"toy_text: OpenEndedDataModule, vocabulary of {data.vocab.size}")
     (left,) = data.left_out("train").values()
     windows = len(data.examples("train"))
-    told = f"{left} tokens left out at the end" if left else "nothing"
-    assert cells(page, "train") == ["train", str(windows), told, "0.0 (0)", "32.0 (32)", "0.00%", ""]
+    remainder = f"{left} tokens left out at the end" if left else "nothing"
+    assert cells(page, "train") == ["train", str(windows), remainder, "0.0 (0)", "32.0 (32)", "0.00%", ""]
     assert f"batches of {windows * 32 / -(-windows // 8):,.0f} tokens on average" in page
     assert padding_share(page) == 0
     batch = next(iter(data.train_dataloader()))
     assert f"The first batch: source [{len(batch.ids)}, 0], target [{len(batch.ids)}, 32]" in page
-    assert f"          {' '.join(data.tokenizer.pieces(batch.target[0].tolist()))}\n" in page
+    assert f"          {' '.join(data.codec.tokenizer.pieces(batch.target[0].tolist()))}\n" in page
     assert "<eos>" in page
 
 
 @pytest.mark.parametrize(
     ("test", "message"),
     [
-        ("null", "there is no test split: name its file with data.test=..."),
+        ("null", "there is no test split: set its file with data.test=..."),
         ("'[/new]'", "there is no {root}/[/new].de (nor new].de.gz)"),
     ],
 )
-def test_a_split_that_cannot_be_used_is_told_and_the_rest_shown(  # type: ignore[no-untyped-def]
+def test_an_unusable_split_is_reported_and_the_others_are_shown(  # type: ignore[no-untyped-def]
     run, tmp_path: Path, test: str, message: str
 ) -> None:
-    """As it is: brackets in a name mean nothing to the table."""
+    """Brackets in a file name are not interpreted as markup."""
     for side in ("de", "en"):
         for split in ("train", "valid"):
             (tmp_path / f"{split}.{side}").write_text("a b\nc\n")
@@ -127,10 +127,10 @@ def test_a_split_that_cannot_be_used_is_told_and_the_rest_shown(  # type: ignore
         (["data=plain_text", "data.root=nowhere"], "there is no nowhere/train.txt"),
     ],
 )
-def test_mistakes_are_told_in_one_line(run, overrides: list[str], message: str) -> None:  # type: ignore[no-untyped-def]
+def test_errors_are_one_line(run, overrides: list[str], message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(Exception) as caught:  # noqa: PT011 (also Hydra's own)
         run(*overrides)
-    told = explain(caught.value)
-    assert told is not None
-    assert message in told
-    assert "\n" not in told
+    printed = explain(caught.value)
+    assert printed is not None
+    assert message in printed
+    assert "\n" not in printed

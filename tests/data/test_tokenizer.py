@@ -1,4 +1,4 @@
-"""Text to ids and back, for every kind of tokenizer."""
+"""Encoding and decoding with every kind of tokenizer."""
 
 import resource
 import signal
@@ -21,7 +21,7 @@ from rdm.data.tokenizer import (
 )
 from rdm.errors import UserError
 from tests.builders import toy_data
-from tests.data.helpers import Given, pairs
+from tests.data.helpers import InMemoryCorpus, pairs
 
 TEXTS = ["one two three four", "five six seven eight"] * 20
 SPELLED = "<pad> <mask> <bos> <eos> <unk>"
@@ -32,7 +32,7 @@ def vocabulary(folder: Path, *pieces: str) -> str:
     return str(folder / "vocab.txt")
 
 
-# What all of them have in common.
+# All tokenizers.
 
 TRAINERS = {
     "words": Words(),
@@ -43,8 +43,8 @@ TRAINERS = {
 
 
 @pytest.mark.parametrize("name", TRAINERS)
-def test_same_specials(name: str, tmp_path: Path) -> None:
-    """At the same ids, which no text has, also text that spells them; decoding leaves them out. Also when loaded."""
+def test_special_symbols(name: str, tmp_path: Path) -> None:
+    """They have fixed ids that no text is encoded to; decoding drops them. Also after loading."""
     texts = [*TEXTS, f"{SPELLED} one"]
     trained = TRAINERS[name](texts)
     trained.save(tmp_path / "tokenizer.json")
@@ -64,7 +64,7 @@ def test_same_specials(name: str, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
-    """A run writes its tokenizer at every resume. The library would raise nothing narrower than Exception."""
+    """A run rewrites its tokenizer on every resume. The library itself would raise a bare ``Exception``."""
     file = tmp_path / "tokenizer.json"
     Words()(["a"]).save(file)
     before, (soft, hard) = file.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -90,8 +90,8 @@ FUZZED = {name: trainer([*TEXTS, f"{SPELLED} äß @@ ' 中文"]) for name, train
     )
 )
 @settings(deadline=None, derandomize=True, max_examples=60)
-def test_any_text_becomes_ids_of_the_vocabulary(name: str, texts: list[str]) -> None:
-    """Never a special symbol but ``<unk>``; alone or beside others; and what was decoded can be encoded again."""
+def test_any_text_is_encoded_within_the_vocabulary(name: str, texts: list[str]) -> None:
+    """Without special symbols other than ``<unk>``, and independent of the other texts."""
     tokenizer = FUZZED[name]
     rows = tokenizer.encode(texts)
     assert rows == [tokenizer.encode([text])[0] for text in texts]
@@ -104,20 +104,20 @@ def test_any_text_becomes_ids_of_the_vocabulary(name: str, texts: list[str]) -> 
 
 
 @pytest.mark.parametrize("name", TRAINERS)
-def test_half_a_character(name: str) -> None:
-    with pytest.raises(UserError, match="half a character"):
+def test_an_unpaired_surrogate_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="an unpaired surrogate"):
         FUZZED[name].encode(["a \ud800"])
 
 
 @pytest.mark.parametrize("name", TRAINERS)
 def test_training_is_deterministic(name: str) -> None:
-    """Also where many merges are equally frequent."""
+    """Also when many merges are equally frequent."""
     assert len({TRAINERS[name](TEXTS).fingerprint() for _ in range(5)}) == 1
     assert TRAINERS[name](TEXTS).fingerprint() != TRAINERS[name]([*TEXTS, "nine zebras"]).fingerprint()
 
 
-def test_fingerprints_of_trainers(tmp_path: Path) -> None:
-    """Another word for another class, size or vocabulary; a moved vocabulary is the same one."""
+def test_trainer_fingerprints_depend_on_class_size_and_vocabulary(tmp_path: Path) -> None:
+    """Not on the location of a vocabulary file."""
     (tmp_path / "moved").mkdir()
     first = GivenWordPieces(vocabulary(tmp_path, "a")).fingerprint()
     assert GivenWordPieces(vocabulary(tmp_path / "moved", "a")).fingerprint() == first
@@ -129,13 +129,13 @@ def test_fingerprints_of_trainers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"version": "1.0"}', b"\xff\xfe"])
-def test_broken_file(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(UserError, match=r"tokenizer\.json is not a tokenizer: ."):
         Tokenizer.load(tmp_path / "tokenizer.json")
 
 
-def test_file_of_another_tokenizer(tmp_path: Path) -> None:
+def test_a_file_without_our_special_symbols_is_refused(tmp_path: Path) -> None:
     from tokenizers import Tokenizer as Backend
     from tokenizers.models import WordLevel
 
@@ -144,7 +144,7 @@ def test_file_of_another_tokenizer(tmp_path: Path) -> None:
         Tokenizer.load(tmp_path / "tokenizer.json")
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no tokenizer at"):
         Tokenizer.load(tmp_path / "tokenizer.json")
 
@@ -155,20 +155,20 @@ def test_missing_file(tmp_path: Path) -> None:
 def test_words_round_trip() -> None:
     data = toy_data()
     texts = data.corpus.read("train")[1]
-    assert data.tokenizer.decode(data.tokenizer.encode(texts)) == texts
+    assert data.codec.tokenizer.decode(data.codec.tokenizer.encode(texts)) == texts
 
 
-def test_a_word_that_spells_a_special_symbol_is_unknown() -> None:
-    """It has no id of its own, and moves no other word, in training text or later."""
+def test_a_word_written_like_a_special_symbol_is_unknown() -> None:
+    """It gets no id and changes no other id, in training text or later."""
     tokenizer = Words()(["b a <mask> a <eos> x<pad>", "<unk>"])
     assert tokenizer.pieces(range(tokenizer.vocab.size)) == [*SPELLED.split(), "a", "b", "x<pad>"]
     assert tokenizer.encode([f"a {SPELLED} <pad>x x<pad>"]) == [[5, *[4] * 6, 7]]
 
 
-# Pieces joined by `@@ `.
+# Subwords joined by `@@ `.
 
 
-def test_pieces_are_joined() -> None:
+def test_subwords_are_joined() -> None:
     tokenizer = PreTokenized()(["un@@ like@@ ly , event", "an@@"])
     rows = tokenizer.encode(["un@@ like@@ ly event , un@@ event", "an@@", "event", ""])
     assert [len(row) for row in rows] == [7, 1, 1, 0]
@@ -181,14 +181,14 @@ pieces = st.text(st.sampled_from("abäß'&;.,-@"), min_size=1, max_size=4).filte
 
 @given(words=st.lists(st.lists(pieces, min_size=1, max_size=3), min_size=1, max_size=6))
 @settings(deadline=None, derandomize=True, max_examples=50)
-def test_joined_pieces_are_the_words(words: list[list[str]]) -> None:
+def test_joined_subwords_are_the_words(words: list[list[str]]) -> None:
     cut = " ".join(" ".join([*(f"{piece}@@" for piece in word[:-1]), word[-1]]) for word in words)
     tokenizer = PreTokenized()([cut])
     assert tokenizer.decode(tokenizer.encode([cut])) == [" ".join("".join(word) for word in words)]
 
 
-def test_every_piece_is_kept() -> None:
-    """More than the 30,000 types that trainers stop at by default."""
+def test_every_subword_is_kept() -> None:
+    """Also beyond the 30,000 types that are the default limit of trainers."""
     types = [f"w{i}" for i in range(40_000)]
     tokenizer = PreTokenized()(types)
     assert tokenizer.vocab.size == 40_005
@@ -196,15 +196,15 @@ def test_every_piece_is_kept() -> None:
     assert len(set(chain(*tokenizer.encode(types)))) == 40_000
 
 
-# Bytes.
+# Byte-level BPE.
 
 BYTES = BytePairs(300)(["a small text", "another small text"] * 10)
 
 
 @given(text=st.text(max_size=40))
 @settings(deadline=None, derandomize=True, max_examples=60)
-def test_bytes_give_back_what_went_in(text: str) -> None:
-    """Any text: control characters, odd spaces, letters never seen in training."""
+def test_byte_level_encoding_is_lossless(text: str) -> None:
+    """For any text: control characters, unusual spaces, letters not seen in training."""
     (row,) = BYTES.encode([text])
     assert BYTES.decode([row]) == [text]
     assert not set(BYTES.vocab.specials) & set(row)
@@ -213,15 +213,15 @@ def test_bytes_give_back_what_went_in(text: str) -> None:
 ODD = ["naïve café — 10€?", "tabs\tand  double  spaces", "emoji 👩‍👩‍👧 and שלום", SPELLED, " 日本語の文\r\n"]
 
 
-def test_odd_text_after_loading(tmp_path: Path) -> None:
+def test_byte_level_encoding_is_lossless_after_loading(tmp_path: Path) -> None:
     BYTES.save(tmp_path / "tokenizer.json")
     loaded = Tokenizer.load(tmp_path / "tokenizer.json")
     assert loaded.decode(loaded.encode(ODD)) == ODD
     assert loaded.encode(ODD) == BYTES.encode(ODD)
 
 
-def test_pieces_of_bytes_can_be_read() -> None:
-    """Letters as people write them, a bar for a space, specials by name; half a letter stays what it is."""
+def test_byte_level_tokens_are_shown_as_text() -> None:
+    """With ``▁`` for a space and specials by name; a part of a multi-byte character is shown as stored."""
     tokenizer = BytePairs(300)(["für größte Übung"] * 5)
     (row,) = tokenizer.encode(["für größte"])
     assert tokenizer.pieces([tokenizer.vocab.mask, *row]) == ["<mask>", "für", "▁größte"]
@@ -229,7 +229,7 @@ def test_pieces_of_bytes_can_be_read() -> None:
     assert tokenizer.pieces(halves) == ["Ã", "©"]
 
 
-def test_byte_vocabulary_must_hold_all_bytes() -> None:
+def test_a_byte_level_vocabulary_includes_all_bytes() -> None:
     assert BytePairs(261)(TEXTS).vocab.size == 261
     assert BytePairs(270)(TEXTS).vocab.size == 270
     with pytest.raises(UserError, match="at least 261 ids, got 260"):
@@ -239,7 +239,7 @@ def test_byte_vocabulary_must_hold_all_bytes() -> None:
 # WordPiece.
 
 
-def test_wordpiece_lowers_and_parts() -> None:
+def test_wordpiece_lowercases_and_splits() -> None:
     tokenizer = WordPieces(200)(["What is the naïve approach?"] * 5)
     assert tokenizer.decode(tokenizer.encode(["WHAT is  the Naïve approach ?"])) == ["what is the naive approach?"]
     known = tokenizer.pieces(range(tokenizer.vocab.size))
@@ -251,7 +251,7 @@ def test_wordpiece_lowers_and_parts() -> None:
 BERT = ["[PAD]", "the", "[unused0]", "[UNK]", "[CLS]", "dog", "##s", "[SEP]", "[MASK]", "bark", "."]
 
 
-def test_given_pieces_keep_their_ids(tmp_path: Path) -> None:
+def test_tokens_of_a_vocabulary_file_keep_their_ids(tmp_path: Path) -> None:
     tokenizer = GivenWordPieces(vocabulary(tmp_path, *BERT))(["other text"])
     vocab = tokenizer.vocab
     assert vocab.size == 11
@@ -265,8 +265,8 @@ def test_given_pieces_keep_their_ids(tmp_path: Path) -> None:
     assert loaded.encode(["The DOGS bark."]) == [[1, 5, 6, 9, 10]]
 
 
-def test_only_a_line_feed_ends_a_piece(tmp_path: Path) -> None:
-    """``str.splitlines`` would end it at other characters too, and every piece after it would have a wrong id."""
+def test_only_a_line_feed_ends_a_token(tmp_path: Path) -> None:
+    """``str.splitlines`` would split at other characters too and shift the ids after them."""
     tokenizer = GivenWordPieces(vocabulary(tmp_path, "x\x85y", "x\u2028y", *BERT))([])
     assert tokenizer.vocab.size == 13
     assert tokenizer.encode(["the dogs"]) == [[3, 7, 8]]
@@ -281,28 +281,28 @@ def test_only_a_line_feed_ends_a_piece(tmp_path: Path) -> None:
         ([], r"vocab\.txt is empty"),
     ],
 )
-def test_bad_vocabulary(tmp_path: Path, pieces: list[str], message: str) -> None:
+def test_an_invalid_vocabulary_file_is_refused(tmp_path: Path, pieces: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         GivenWordPieces(vocabulary(tmp_path, *pieces))([])
 
 
-def test_vocabulary_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"data\.tokenizer\.vocabulary: there is no .*vocab\.txt"):
-        GivenWordPieces(str(tmp_path / "vocab.txt"))
+def test_an_unreadable_vocabulary_file_is_refused_when_used(tmp_path: Path) -> None:
+    missing = GivenWordPieces(str(tmp_path / "vocab.txt"))  # a trained model does not need the file
+    for use in (missing.fingerprint, lambda: missing([])):
+        with pytest.raises(UserError, match=r"data\.tokenizer\.vocabulary: there is no .*vocab\.txt"):
+            use()
     (tmp_path / "vocab.txt").write_bytes(b"a\n\xff\n")
     with pytest.raises(UserError, match=r"vocab\.txt, line 2 is not UTF-8"):
         GivenWordPieces(str(tmp_path / "vocab.txt"))([])
 
 
 def test_batches_are_framed_with_the_specials_of_the_tokenizer(tmp_path: Path) -> None:
-    """A whole pipeline with special symbols at unusual ids."""
+    """The whole pipeline with special symbols at unusual ids."""
     trainer: TokenizerTrainer = GivenWordPieces(vocabulary(tmp_path, *BERT))
-    data = pairs(tmp_path / "cache", Given((["the dogs bark .", "dog"], ["the dog", "bark the cat"])), trainer)
+    data = pairs(tmp_path / "cache", InMemoryCorpus((["the dogs bark .", "dog"], ["the dog", "bark the cat"])), trainer)
     batch = data.examples("train")[[0, 1]]
     assert batch.source.tolist() == [[4, 1, 5, 6, 9, 10, 7], [4, 5, 7, 0, 0, 0, 0]]
     assert batch.target.tolist() == [[4, 1, 5, 7, 0], [4, 9, 1, 3, 7]]
-    counts = {"sentences": 2, "tokens": 9, "next": 7, "ordinary": 4}
-    assert {name: int(count) for name, count in batch.counts.items()} == counts
-    assert data.sources([[1], [9, 10]]).tolist() == [[4, 1, 7, 0], [4, 9, 10, 7]]
+    assert data.codec.sources([[1], [9, 10]]).tolist() == [[4, 1, 7, 0], [4, 9, 10, 7]]
     assert torch.equal(data.target_counts(), torch.tensor([0, 2, 0, 1, 0, 1, 0, 0, 0, 1, 0]))
-    assert data.tokenizer.decode(batch.source.tolist()) == ["the dogs bark.", "dog"]
+    assert data.codec.tokenizer.decode(batch.source.tolist()) == ["the dogs bark.", "dog"]

@@ -1,4 +1,4 @@
-"""The generated language is deterministic and well formed; the corpora of all families are what they say they are."""
+"""The generated language is deterministic and well formed; so are the generated corpora."""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -15,14 +15,14 @@ FIRST_SOURCE = "rasi naki kisi karu mapa papi nuni sara papi kisi susi mipi ."
 FIRST_TARGET = "vyve bovysh zyve fevot goge bybo dozyi dygo zole febe gedyash fefosh ."
 
 
-def test_same_seed_same_text() -> None:
+def test_text_depends_on_the_seed() -> None:
     assert ToyLanguage(0).pairs(50, seed=3) == ToyLanguage(0).pairs(50, seed=3)
     assert ToyLanguage(0).pairs(50, seed=3) != ToyLanguage(0).pairs(50, seed=4)
     assert ToyLanguage(0).pairs(50, seed=3) != ToyLanguage(1).pairs(50, seed=3)
 
 
 def test_known_text() -> None:
-    """The default text is the same on every machine and in every release; change this test only on purpose."""
+    """The default text is the same on every machine and in every release."""
     assert ToyLanguage().pairs(1, seed=0) == [(FIRST_SOURCE, [FIRST_TARGET])]
 
 
@@ -89,7 +89,7 @@ def test_source_is_verb_final() -> None:
         assert words[-2 - clause.past] == clause.verb[0]
 
 
-# The corpora.
+# Corpora.
 
 PAIRS = [ToyTranslation, ToyQuestions, ToyParaphrase]
 FAMILIES = [*PAIRS, ToyText]
@@ -97,18 +97,18 @@ SPLITS = ("train", "valid", "test")
 SIZES = {"train_size": 60, "valid_size": 20, "test_size": 20}
 
 
-def everything(corpus: Corpus, splits: Sequence[str] = SPLITS) -> dict[str, Any]:
+def read_all(corpus: Corpus, splits: Sequence[str] = SPLITS) -> dict[str, Any]:
     return {split: corpus.read(split) for split in splits}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_everything_follows_from_the_options(family: type[Any]) -> None:
-    """Not from the order in which splits are asked for, nor from the object that is asked."""
-    first = everything(family(**SIZES))
-    assert everything(family(**SIZES), SPLITS[::-1]) == first
+def test_text_depends_on_the_arguments_alone(family: type[Any]) -> None:
+    """Not on the order in which splits are read, nor on earlier reads."""
+    first = read_all(family(**SIZES))
+    assert read_all(family(**SIZES), SPLITS[::-1]) == first
     corpus = family(**SIZES)
-    assert everything(corpus) == everything(corpus) == first
-    assert everything(family(**SIZES, seed=1)) != first
+    assert read_all(corpus) == read_all(corpus) == first
+    assert read_all(family(**SIZES, seed=1)) != first
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -119,7 +119,7 @@ def test_sizes(family: type[Any]) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_longer_training_text_begins_like_a_shorter_one(family: type[Any]) -> None:
+def test_a_larger_training_split_begins_with_the_smaller_one(family: type[Any]) -> None:
     small, large = family(**SIZES), family(**{**SIZES, "train_size": 90})
     for split in ("valid", "test"):
         assert small.read(split) == large.read(split)
@@ -128,11 +128,11 @@ def test_a_longer_training_text_begins_like_a_shorter_one(family: type[Any]) -> 
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_fingerprints_follow_the_options(family: type[Any]) -> None:
+def test_fingerprints_depend_on_the_arguments(family: type[Any]) -> None:
     first = family(**SIZES)
     prints = {first.fingerprint(split) for split in SPLITS}
     assert len(prints) == 3
-    first.read("train")  # what was drawn is no option
+    first.read("train")  # drawing text does not change the fingerprint
     assert {first.fingerprint(split) for split in SPLITS} == {family(**SIZES).fingerprint(split) for split in SPLITS}
     for other in ({"seed": 1}, {"train_size": 61}):
         assert family(**{**SIZES, **other}).fingerprint("train") not in prints
@@ -141,7 +141,7 @@ def test_fingerprints_follow_the_options(family: type[Any]) -> None:
 
 @pytest.mark.parametrize("family", PAIRS)
 def test_references(family: type[ToyPairs]) -> None:
-    """As many as asked for in validation and test, the target of the split first; one in training."""
+    """``references`` of them in validation and test, the target of the split first; one in training."""
     corpus = family(**SIZES, references=4)
     for split, count in (("train", 1), ("valid", 4), ("test", 4)):
         references = corpus.references(split)  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ def test_references(family: type[ToyPairs]) -> None:
 
 
 class Spy(ToyLanguage):
-    """Remembers what every example means."""
+    """Records the meaning of every example."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -185,7 +185,7 @@ Meant = dict[str, list[tuple[str, list[str], tuple[Clause, ...]]]]
 
 
 def meant(family: type[ToyPairs], **options: Any) -> tuple[Spy, Meant]:
-    """Every example of every split with the clauses it was made from."""
+    """Return every example of every split with its clauses."""
     corpus = family(**{**SIZES, **options})
     corpus._language = language = Spy(0)
     return language, {
@@ -206,14 +206,14 @@ def test_splits_share_no_meaning(family: type[ToyPairs]) -> None:
 
 
 def forms(language: ToyLanguage, clauses: Sequence[Clause]) -> set[str]:
-    """Every word that a target sentence with this meaning can have, by drawing many of them."""
+    """Return the words that target sentences with this meaning have, by drawing many of them."""
     return {word for seed in range(60) for word in language.target(clauses, random.Random(seed)).split()}
 
 
-def test_questions_ask_with_the_words_of_the_statement() -> None:
-    """Who or what, then words in which the statement could have been made; the statement is one of its own."""
+def test_questions_consist_of_words_of_the_statement() -> None:
+    """A question word, then words of some sentence with the meaning of the statement."""
     language, splits = meant(ToyQuestions)
-    asked = set()
+    question_words = set()
     for statement, questions, clauses in splits["test"]:
         known = forms(language, clauses)
         assert set(statement.split()) <= known
@@ -223,11 +223,11 @@ def test_questions_ask_with_the_words_of_the_statement() -> None:
             assert last == "?"
             assert first in (language.who, language.what)
             assert set(words) <= known
-            asked.add(first)
-    assert asked == {language.who, language.what}
+            question_words.add(first)
+    assert question_words == {language.who, language.what}
 
 
-def test_questions_leave_out_what_is_asked_for() -> None:
+def test_questions_leave_out_their_answer() -> None:
     """In a simple clause the subject is missing after *who*, and the object after *what*."""
     language = ToyLanguage()
     checked = 0
@@ -246,7 +246,7 @@ def has_noun(words: Iterable[str], synonyms: Iterable[str]) -> bool:
     return any(word in (noun, noun + "sh") for word in words for noun in synonyms)
 
 
-def test_paraphrases_say_the_same_in_other_words() -> None:
+def test_paraphrases_have_the_same_meaning() -> None:
     language, splits = meant(ToyParaphrase)
     same = total = 0
     for source, targets, clauses in [*splits["valid"], *splits["test"]]:
@@ -259,7 +259,7 @@ def test_paraphrases_say_the_same_in_other_words() -> None:
     assert 0 < same < total / 3
 
 
-def test_documents_stay_with_three_things() -> None:
+def test_documents_are_about_three_nouns() -> None:
     corpus = ToyText(**SIZES)
     counts = []
     for document in corpus.read("train")[0]:
@@ -281,7 +281,7 @@ def test_documents_of_the_splits_differ() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_empty_split_is_refused(family: type[Any]) -> None:
-    with pytest.raises(UserError, match="every split needs an example"):
+    with pytest.raises(UserError, match="every split needs at least one example"):
         family(valid_size=0)
 
 

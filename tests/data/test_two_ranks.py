@@ -1,4 +1,4 @@
-"""Two processes that start from an empty cache share out the data, and prepare it once."""
+"""Two ranks that start from an empty cache partition the data and prepare it once."""
 
 import json
 import subprocess
@@ -29,8 +29,8 @@ def notes(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("epoch", ["0", "1"])
-def test_training_is_shared_out(notes: list[dict[str, Any]], epoch: str) -> None:
-    """As many batches on each rank, none on both but for the one that fills up, and every example in one of them."""
+def test_training_batches_are_partitioned(notes: list[dict[str, Any]], epoch: str) -> None:
+    """Ranks have equally many batches; at most one batch is repeated; every example is in one of them."""
     first, second = (note["seen"][epoch] for note in notes)
     assert len(first) == len(second) > 5
     batches = [tuple(batch) for batch in [*first, *second]]
@@ -44,14 +44,14 @@ def test_epochs_differ(notes: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
-def test_evaluation_is_shared_out_without_repetition(notes: list[dict[str, Any]], split: str) -> None:
+def test_evaluation_examples_are_partitioned_without_repetition(notes: list[dict[str, Any]], split: str) -> None:
     first, second = (list(chain(*note["seen"][split])) for note in notes)
     assert sorted(first + second) == list(range(31))
     assert abs(len(first) - len(second)) <= 1
 
 
 def test_prepared_once(folder: Path, notes: list[dict[str, Any]]) -> None:
-    """Text is read by one process: train for the tokenizer and to encode it, the others to encode them."""
+    """Each split is read by one process, the training split twice: for the tokenizer and to encode it."""
     reads = [line.split() for line in (folder / "log").read_text().splitlines()]
     assert sorted(split for _, split in reads) == ["test", "train", "train", "valid"]
     assert {int(pid) for pid, split in reads if split != "test"} == {notes[0]["pid"]}

@@ -1,6 +1,6 @@
-"""Train for two epochs in two processes and note what each rank saw: ``python -m tests.data.two_ranks FOLDER``.
+"""Train on two ranks and record their examples: ``python -m tests.data.two_ranks FOLDER``.
 
-Run as a process of its own, because DDP forks one for every rank.
+Run in a separate process, because DDP forks one process per rank.
 """
 
 import json
@@ -18,7 +18,7 @@ from tests.data.helpers import pairs
 
 
 class Logged(ToyTranslation):
-    """Notes every reading of a split in a file that all processes share."""
+    """Logs every read of a split to a file that all processes share."""
 
     def __init__(self, log: Path, **options: Any) -> None:
         super().__init__(**options)
@@ -31,7 +31,7 @@ class Logged(ToyTranslation):
 
 
 class Notes(pl.LightningModule):
-    """A model that learns nothing and writes down the examples it is handed; it needs no vocabulary."""
+    """A module without a model that records the examples of its batches."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -47,8 +47,8 @@ class Notes(pl.LightningModule):
             self.seen["valid"].append(batch.ids.tolist())
 
     def on_train_end(self) -> None:
-        """Both ranks ask at once for a split that nobody has prepared."""
-        loader = self.trainer.datamodule.test_dataloader()  # type: ignore[attr-defined]
+        """Both ranks request a split at once that is not prepared yet."""
+        loader = self.trainer.datamodule.eval_dataloader("test")  # type: ignore[attr-defined]
         self.seen["test"] = [batch.ids.tolist() for batch in loader]
         notes = {"rank": self.global_rank, "pid": os.getpid(), "seen": self.seen}
         (self.folder / f"rank{self.global_rank}.json").write_text(json.dumps(notes))

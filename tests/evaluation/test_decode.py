@@ -26,12 +26,12 @@ def test_outputs_are_in_the_order_of_the_sources(data: PairsDataModule) -> None:
     rows = data.questions("test").rows[:5]
     outputs = decode_sources(system, decoding, data.codec, rows, batch_size=5, seed=3, progress=False)
     order = sorted(range(5), key=lambda index: -len(rows[index]))
-    best = system.generate(data.sources([rows[i] for i in order]), decoding, torch.Generator().manual_seed(3))
+    best = system.generate(data.codec.sources([rows[i] for i in order]), decoding, torch.Generator().manual_seed(3))
     assert best.candidates is not None
     for place, index in enumerate(order):
-        assert outputs.texts[index] == data.tokenizer.decode(best.tokens[place : place + 1].tolist())[0]
+        assert outputs.texts[index] == data.codec.tokenizer.decode(best.tokens[place : place + 1].tolist())[0]
         assert outputs.scores[index] == best.scores[place].item()
-        assert outputs.candidates[index] == data.tokenizer.decode(best.candidates.tokens[place].tolist())
+        assert outputs.candidates[index] == data.codec.tokenizer.decode(best.candidates.tokens[place].tolist())
         assert outputs.candidate_scores[index] == best.candidates.scores[place].tolist()
         assert outputs.scores[index] == max(outputs.candidate_scores[index])
     assert outputs.seconds > 0
@@ -59,7 +59,7 @@ class CountingSystem(nn.Module):
 @pytest.mark.parametrize("batch_size", [1, 2, 4])
 def test_calls_are_averaged_over_sentences(data: PairsDataModule, batch_size: int) -> None:
     rows = data.questions("test").rows[:4]
-    lengths = [int((data.sources([row]) != data.vocab.pad).sum()) for row in rows]
+    lengths = [int((data.codec.sources([row]) != data.vocab.pad).sum()) for row in rows]
     for counts, expected in ((True, sum(lengths) / 4), (False, None)):
         system: Any = CountingSystem(data.vocab.pad, counts)
         outputs = decode_sources(system, "toy", data.codec, rows, batch_size, seed=1, progress=False)
@@ -70,7 +70,7 @@ def test_output_is_the_only_candidate_of_a_system_without_candidates(data: Pairs
     system: Any = CountingSystem(data.vocab.pad, counts=False)
     rows = data.questions("test").rows[:3]
     outputs = decode_sources(system, "toy", data.codec, rows, batch_size=2, seed=1, progress=False)
-    assert outputs.texts == data.tokenizer.decode(rows)
+    assert outputs.texts == data.codec.tokenizer.decode(rows)
     assert outputs.scores == [-len(row) for row in rows]
     assert outputs.candidates == [[text] for text in outputs.texts]
     assert outputs.candidate_scores == [[score] for score in outputs.scores]

@@ -37,9 +37,9 @@ def test_trajectories_end_in_the_output(name: str, data: PairsDataModule) -> Non
     system = make(data.vocab).eval()
     rows = data.questions("test").rows[:2]
     generator = torch.Generator().manual_seed(5)
-    plain = system.generate(data.sources(rows), decoding, generator)
+    plain = system.generate(data.codec.sources(rows), decoding, generator)
     trajectories = trace_decoding("untrained", system, decoding, data.codec, rows, seed=5)
-    assert [trajectory.output for trajectory in trajectories] == data.tokenizer.decode(plain.tokens.tolist())
+    assert [trajectory.output for trajectory in trajectories] == data.codec.tokenizer.decode(plain.tokens.tolist())
     for index, trajectory in enumerate(trajectories):
         assert (trajectory.model, trajectory.strategy) == ("untrained", str(decoding))
         assert trajectory.settings == flatten(decoding.describe())
@@ -47,7 +47,7 @@ def test_trajectories_end_in_the_output(name: str, data: PairsDataModule) -> Non
         assert {token.state for token in trajectory.steps[0].tokens} <= {TokenState.NOISE}
         assert not any(token.noisy for token in trajectory.steps[-1].tokens)
         hidden = (data.vocab.pad, data.vocab.bos, data.vocab.eos)
-        expected = data.tokenizer.pieces([token for token in plain.tokens[index].tolist() if token not in hidden])
+        expected = data.codec.tokenizer.pieces([token for token in plain.tokens[index].tolist() if token not in hidden])
         assert [token.text for token in trajectory.steps[-1].tokens][: len(expected)] == expected
         confidences = [token.confidence for step in trajectory.steps[1:] for token in step.tokens]
         assert all(value is not None and 0 < value <= 1.00001 for value in confidences)
@@ -59,7 +59,7 @@ def test_candidates_are_listed_by_score(data: PairsDataModule) -> None:
     torch.manual_seed(0)
     system, decoding = tiny_system(data.vocab, "cmlm").eval(), sampler("cmlm", candidates=4)
     rows = data.questions("test").rows[:2]
-    source = data.sources(rows)
+    source = data.codec.sources(rows)
     for index, trajectory in enumerate(trace_decoding("", system, decoding, data.codec, rows, seed=1)):
         lengths = decoding.candidate_lengths(system.denoiser.length_logits(system.denoiser.encode(source)))
         assert sorted(each.length for each in trajectory.candidates) == sorted(lengths[index].tolist())

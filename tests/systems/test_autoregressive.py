@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rdm.data.batching import Batch, frame
-from rdm.data.prepared import Ragged
+from rdm.data.ragged import Ragged
 from rdm.decoding.beam import BeamSearch
 from rdm.decoding.trace import GrowingText, steps
 from rdm.errors import UserError
@@ -26,7 +26,7 @@ def system() -> AutoregressiveSystem:
 
 
 def pad(*rows: list[int]) -> Tensor:
-    return frame(Ragged.of(rows), VOCAB)
+    return frame(Ragged.from_rows(rows), VOCAB)
 
 
 @torch.no_grad()
@@ -139,9 +139,9 @@ def test_trace_is_read_line_by_line() -> None:
     torch.manual_seed(0)
     system, trace = tiny_autoregressive(data.vocab).eval(), GrowingText()
     best = system.generate(batch_of(data, [0, 1]).source, BeamSearch("greedy", 1), observer=trace)
-    shown = [str(step) for step in steps(trace.frames, int(best.rows[1]), data.tokenizer)]
+    shown = [str(step) for step in steps(trace.frames, int(best.rows[1]), data.codec.tokenizer)]
     assert shown[0] == ""
-    assert shown[-1] == data.tokenizer.decode(best.tokens.tolist())[1]
+    assert shown[-1] == data.codec.tokenizer.decode(best.tokens.tolist())[1]
     for before, after in pairwise(shown):
         assert after.startswith(before)
 

@@ -59,7 +59,7 @@ def test_overfits_32_pairs(name: str) -> None:
     targets = data.corpus.read("train")[1]
     order = batch.ids.tolist()
     rows = system.generate(batch.source, decoding, torch.Generator().manual_seed(0)).tokens
-    outputs = data.tokenizer.decode(rows.tolist())
+    outputs = data.codec.tokenizer.decode(rows.tolist())
     assert sacre_bleu(outputs, [[targets[i] for i in order]])[0] > 90, outputs[:3]
 
 

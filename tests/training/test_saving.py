@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 from torch import nn
 
 from rdm.errors import UserError
-from rdm.files import point
+from rdm.files import replace_symlink
 from rdm.training.checkpoints import WholeFiles, load
 from rdm.training.effort import Effort
 from rdm.training.ema import EMA
@@ -172,11 +172,11 @@ def test_killed_amid_the_last_save(after: bool, tmp_path: Path, monkeypatch: pyt
 
     def point_and_die(link: Path, file: Path) -> None:
         if after or file.name != "step_0000009.ckpt":
-            point(link, file)
+            replace_symlink(link, file)
         if file.name == "step_0000009.ckpt":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("rdm.training.saving.point", point_and_die)
+    monkeypatch.setattr("rdm.training.saving.replace_symlink", point_and_die)
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         train(tmp_path / "broken", steps=9)
     monkeypatch.undo()
