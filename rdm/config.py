@@ -4,7 +4,7 @@ Every ``_target_`` names a class or function whose annotations already say what 
 wrong value is reported under the key a user would type, before anything is built.
 
 To build what a configuration names is to run it, and the configuration of a run may be somebody else's. So a
-``_target_`` can only be a class of this package, or one of :data:`OTHERS`.
+``_target_`` can only be a class of this package, one of :data:`OTHERS`, or an optimiser or scheduler of torch.
 """
 
 import inspect
@@ -17,6 +17,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from rdm.errors import UserError, require
 
@@ -146,17 +148,29 @@ def _hints(target: str, where: str) -> dict[str, Any] | None:
 
 
 def find(target: str, where: str) -> Any:
-    """What a ``_target_`` names. Nothing outside this package is imported or looked at unless it is in ``OTHERS``."""
+    """What a ``_target_`` names: a class of this package, of ``OTHERS``, or an optimiser or scheduler of torch.
+
+    Nothing else is imported or looked at.
+    """
     allowed = target in OTHERS
     if allowed or target.startswith(f"{PACKAGE}."):
-        try:
-            found = get_object(target)
-        except Exception as error:
-            raise UserError(f"{where}: cannot find {target} ({str(error).splitlines()[0]})") from error
+        found = _look_up(target, where)
         # Named where it is defined: "rdm.runs.subprocess.run" is not of this package.
         if allowed or (inspect.isclass(found) and target == f"{found.__module__}.{found.__qualname__}"):
             return found
+    if target.startswith("torch.optim."):
+        found = _look_up(target, where)
+        kinds = (Optimizer, LRScheduler)
+        if inspect.isclass(found) and issubclass(found, kinds) and f"{found.__module__}.".startswith("torch.optim."):
+            return found
     raise UserError(f"{where}: {target} is not a class of this package, and a configuration can name no other code")
+
+
+def _look_up(target: str, where: str) -> Any:
+    try:
+        return get_object(target)
+    except Exception as error:
+        raise UserError(f"{where}: cannot find {target} ({str(error).splitlines()[0]})") from error
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -26,7 +26,7 @@ from rdm.config import check_types, get_class_of
 from rdm.counting import measure, without_numbers
 from rdm.errors import UserError, require
 from rdm.systems.base import System
-from rdm.training.optim import Optimization
+from rdm.training.optim import Optimization, as_optimization
 from rdm.training.setup import check_task
 from rdm.vocab import Vocab
 
@@ -118,7 +118,7 @@ def memory(system: System, optimization: Optimization, averaged: bool) -> dict[s
     """Bytes of all that is as large as the weights."""
     parameters = list(system.parameters())
     weights = sum(parameter.nbytes for parameter in parameters)
-    optimizer, _ = optimization.build(parameters, 1, fused=False)
+    optimizer, _ = optimization.build(system, 1, fused=False)
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
@@ -150,7 +150,7 @@ def make(config: DictConfig) -> Plan:
     counted = min(sentences // parts, COUNTED)
     batch = random_batch(vocab.size, counted, config.length, given=not packed)
     cost = measure(system, batch, vocab, trainer.precision)
-    sizes = memory(system, instantiate(config.optimizer), bool(config.callbacks.ema))
+    sizes = memory(system, as_optimization(instantiate(config.optimizer)), bool(config.callbacks.ema))
     sharded = issubclass(get_class_of(trainer.strategy) or object, ModelParallelStrategy)
     return Plan(
         hardware=instantiate(config.hardware),

@@ -14,7 +14,8 @@ from torch.optim import Optimizer
 
 from rdm.data.batching import Batch
 from rdm.systems.base import System, Term
-from rdm.training.optim import Optimization
+from rdm.training.optim import Optimization, as_optimization
+from rdm.training.parameter_groups import OptimizerFactory
 from rdm.training.sharding import shard
 
 
@@ -28,10 +29,10 @@ class TrainingModule(pl.LightningModule):
     generators to save, and a resumed run draws what the unbroken one would.
     """
 
-    def __init__(self, system: System, optimization: Optimization) -> None:
+    def __init__(self, system: System, optimization: Optimization | OptimizerFactory) -> None:
         super().__init__()
         self.system = system
-        self.optimization = optimization
+        self.optimization = as_optimization(optimization)
 
     def configure_model(self) -> None:
         if self.device_mesh is not None:
@@ -92,10 +93,9 @@ class TrainingModule(pl.LightningModule):
         Precision.clip_gradients(self.trainer.precision_plugin, optimizer, gradient_clip_val or 0.0, algorithm)
 
     def configure_optimizers(self) -> Any:
-        parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
         # A fused optimiser undoes the scale of gradients itself: too late for clipping, and not in a step left out.
         fused = self.trainer.precision != "16-mixed"
-        optimizer, schedule = self.optimization.build(parameters, self.trainer.estimated_stepping_batches, fused)
+        optimizer, schedule = self.optimization.build(self.system, self.trainer.estimated_stepping_batches, fused)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
