@@ -17,13 +17,13 @@ from rdm.evaluation.results import Row, append, check_writable, find, fingerprin
 from rdm.evaluation.tables import main_value
 from rdm.runs import Loaded, commit, load
 from rdm.sweeps import Outcome, every_run, sweeping
-from rdm.training.effort import machine
-from rdm.training.loggers import log_row, one_run
+from rdm.training.loggers import closing_wandb, log_row
+from rdm.training.training_cost import describe_machine
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="evaluate")
 @cli.job
-@one_run
+@closing_wandb()
 def main(config: DictConfig) -> Outcome:
     check_options(config, EvaluateOptions)
     require(config.limit is None or config.limit >= 1, f"limit must be at least 1, got {config.limit}")
@@ -63,7 +63,7 @@ def main(config: DictConfig) -> Outcome:
         "metrics": {metric.name: metric.row() for metric in metrics},
         "sentences_per_second": float(f"{len(asked) / outputs.seconds:.4g}"),
         "training": loaded.training,
-        "machine": machine(),
+        "machine": describe_machine(),
         "hypotheses": str(hypotheses),
         "commit": commit(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S"),

@@ -18,8 +18,8 @@ from rdm.config import TrainOptions, check_options, check_types, chosen
 from rdm.errors import require
 from rdm.runs import Run, as_before
 from rdm.sweeps import Outcome, sweeping, value_before
-from rdm.training.checkpoints import WholeFiles
-from rdm.training.loggers import one_run
+from rdm.training.checkpoints import AtomicCheckpointIO
+from rdm.training.loggers import closing_wandb
 from rdm.training.module import TrainingModule
 from rdm.training.saving import Saving
 from rdm.training.setup import (
@@ -34,7 +34,7 @@ from rdm.training.setup import (
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
 @cli.job
-@one_run
+@closing_wandb()
 def main(config: DictConfig) -> Outcome:
     run, resume = Run(Path(config.run_dir)), sweeping() or config.resume == "auto"
     if sweeping() and run.finished:
@@ -74,7 +74,7 @@ def train(config: DictConfig, run: Run, resume: bool) -> Outcome:
         val_check_interval=validation_interval(config.trainer),
         callbacks=[instantiate(callback) for callback in config.callbacks.values() if callback],
         logger=instantiate(config.logger),
-        plugins=[WholeFiles()],
+        plugins=[AtomicCheckpointIO()],
     )
     rank_zero_only(run.describe)(config, data, HydraConfig.get().overrides.task)
     size = sum(parameter.numel() for parameter in module.parameters())
@@ -84,7 +84,7 @@ def train(config: DictConfig, run: Run, resume: bool) -> Outcome:
     if checkpoint is not None:
         rank_zero_only(print)(f"going on from {checkpoint}")
     saving = trainer.checkpoint_callback
-    with saving.heeding_signals(trainer) if isinstance(saving, Saving) else nullcontext():
+    with saving.handle_signals(trainer) if isinstance(saving, Saving) else nullcontext():
         trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
     rank_zero_only(run.finish)()
     rank_zero_only(print)(f"done: python evaluate.py ckpt={config.run_dir}")

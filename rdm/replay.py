@@ -17,20 +17,20 @@ from rdm.data.batching import Batch
 from rdm.errors import require
 from rdm.runs import Run
 from rdm.systems.base import System
-from rdm.training.guard import Part, load
+from rdm.training.guard import SavedMicroBatch, load_step
 from rdm.training.module import combine, seed_all
 
 PRECISIONS = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "32-true": torch.float32}
 
 
-def step_counts(parts: list[Part]) -> dict[str, Tensor]:
+def step_counts(parts: list[SavedMicroBatch]) -> dict[str, Tensor]:
     """What losses are divided by: the counts of all ranks. On each, all micro-batches carry those of the whole step."""
     ranks = list({part["rank"]: part["counts"] for part in parts}.values())
     return {name: torch.stack([counts[name] for counts in ranks]).sum() for name in ranks[0]}
 
 
 def replay(
-    system: System, part: Part, counts: dict[str, Tensor], precision: torch.dtype
+    system: System, part: SavedMicroBatch, counts: dict[str, Tensor], precision: torch.dtype
 ) -> tuple[dict[str, float], list[str]]:
     """The loss of a micro-batch and its parts, and the parameters whose gradient is not finite."""
     device = next(system.parameters()).device
@@ -50,7 +50,7 @@ def main() -> None:
     parser = cli.Parser(prog="python -m rdm.replay", description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
     file: Path = parser.parse_args().file
-    saved = load(file)
+    saved = load_step(file)
     config = Run.open(str(file.parent.parent)).config
     device = saved["device"]
     require(

@@ -31,7 +31,7 @@ from rdm.evaluation.results import fingerprint
 from rdm.files import locked, write
 from rdm.models.int8 import in_int8
 from rdm.systems.base import System
-from rdm.training.checkpoints import Damaged, check_fits, read
+from rdm.training.checkpoints import DamagedCheckpointError, check_fits, read_checkpoint
 
 TRAINED = ("data", "model", "system", "diffusion", "reweighting", "optimizer")  # config groups that make a model
 SECTIONS = ("name", "seed", "data", "vocab", "system", "optimizer", "decoding", "trainer")
@@ -183,8 +183,8 @@ class Run:
         found = self._newest_first()
         for file in found:
             try:
-                state = read(file)
-            except Damaged as error:
+                state = read_checkpoint(file)
+            except DamagedCheckpointError as error:
                 if self.checkpoint is not None:
                     raise
                 rank_zero_only(print)(f"warning: {error}; going on from the one before", file=sys.stderr)
@@ -312,7 +312,7 @@ def load_system(folder: Path, files: tuple[tuple[Path, int], ...]) -> tuple[Syst
     """Cached, so that a sweep over decoding options in one process loads its checkpoint once."""
     config, tokenizer = Run(folder).config, Tokenizer.load(folder / "tokenizer.json")
     system = build(config.system, "system", System)
-    states = [read(file) for file, _ in files]
+    states = [read_checkpoint(file) for file, _ in files]
     for (file, _), state in zip(files, states, strict=True):
         check_fits(file, state, OmegaConf.to_container(config.system, resolve=True), tokenizer)
     weights = average_weights([state["state_dict"] for state in states])

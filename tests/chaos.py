@@ -27,7 +27,7 @@ import rdm.runs
 import rdm.training.sampling
 import rdm.training.saving
 from rdm.data.tokenizer import Tokenizer
-from rdm.training.checkpoints import WholeFiles
+from rdm.training.checkpoints import AtomicCheckpointIO
 from tests import scripts
 from tests.same import assert_same_run
 
@@ -108,7 +108,7 @@ def aimed(chance: random.Random) -> dict[str, list[Patch]]:
         "while writing a checkpoint": [
             half_a_checkpoint(call()),
             # In the first the content gets to the disk, in the second the name.
-            within(WholeFiles, "save_checkpoint", call(), interrupt(os, "fsync", chance.randint(1, 2))),
+            within(AtomicCheckpointIO, "save_checkpoint", call(), interrupt(os, "fsync", chance.randint(1, 2))),
             interrupt(rdm.training.saving, "point", call()),
             interrupt(rdm.training.saving, "point", call(), after=True),
         ],

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rdm.training.checkpoints import load
+from rdm.training.checkpoints import load_archive
 
 
 def assert_same(first: Any, second: Any, where: str = "") -> None:
@@ -25,7 +25,7 @@ def assert_same(first: Any, second: Any, where: str = "") -> None:
 
 def assert_same_run(first: Path, second: Path) -> None:
     """Weights, averages, optimiser, schedule, counts, log of every step, and samples; and as many checkpoints."""
-    states = [load(folder / "checkpoints" / "last.ckpt") for folder in (first, second)]
+    states = [load_archive(folder / "checkpoints" / "last.ckpt") for folder in (first, second)]
     for state in states:
         state.pop("hyper_parameters", None)  # says where the run is
         assert state["effort"].pop("seconds") > 0

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rdm.runs import Run
-from rdm.training.checkpoints import load
+from rdm.training.checkpoints import load_archive
 from tests.same import assert_same_run
 from tests.scripts import ROOT, script
 
@@ -63,7 +63,7 @@ def test_the_same_command_goes_on(unbroken: Path, tmp_path: Path) -> None:
     """In the same folder; where nothing is, it starts. What a killed process left behind is cleared away."""
     folder = tmp_path / "run"
     said = stopped(folder, "resume=auto", steps=5, code=143)
-    assert "SIGTERM: saved at step 5; the same command with resume=auto goes on from there" in said
+    assert "SIGTERM: saved at step 5; run the same command with resume=auto to resume" in said
     assert not Run(folder).finished
     scrap = folder / "checkpoints" / ".step_0000006.ckpt.partial"
     scrap.write_bytes(b"half")
@@ -89,7 +89,7 @@ def test_two_processes(tmp_path: Path) -> None:
     train(tmp_path / "unbroken", *DDP)
     folder = tmp_path / "broken"
     stopped(folder, *DDP, steps=2, code=143)
-    assert load(folder / "checkpoints" / "last.ckpt")["global_step"] == 2
+    assert load_archive(folder / "checkpoints" / "last.ckpt")["global_step"] == 2
     stopped(folder, *DDP, "resume=auto", steps=5, name="SIGUSR1", launcher=True, code=138)
     train(folder, *DDP, "resume=auto")
     assert_same_run(tmp_path / "unbroken", folder)

@@ -66,9 +66,10 @@ def validation_interval(trainer: DictConfig) -> int:
 
 
 def compile_layers(system: nn.Module) -> None:
-    """Compile every layer of every stack: layers are alike, so it is done once a stack. Names of weights stay.
+    """Compile every layer of every stack in place; parameter names stay the same.
 
-    Sizes are left open, because batches differ in rows and length.
+    The layers of a stack are alike, so each stack is compiled once. Shapes are dynamic, because batches differ in
+    number of rows and length.
     """
     for stack in [module for module in system.modules() if isinstance(module, nn.ModuleList)]:
         for layer in stack:
@@ -76,11 +77,11 @@ def compile_layers(system: nn.Module) -> None:
 
 
 def quiet_lightning() -> None:
-    """Silence notes on things that are as they should be here."""
+    """Silence messages of Lightning about intended settings."""
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     for message in (
         ".*does not have many workers.*",
-        ".*Experiment logs directory .* exists.*",  # the run folder, which also holds the configuration
+        ".*Experiment logs directory .* exists.*",  # the run folder exists before the logger
         ".*smaller than the logging interval.*",
         ".*LeafSpec.*",
     ):

@@ -13,7 +13,7 @@ import torch
 
 from rdm.training.module import TrainingModule
 from rdm.training.optim import InverseSqrt, Optimization
-from rdm.training.sharding import Sharded, whole
+from rdm.training.sharding import Sharded, full_tensor
 from tests.builders import FixedPairing, tiny_system, toy_data
 
 
@@ -23,7 +23,7 @@ class KeepGradients(pl.Callback):
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Any) -> None:
         # All ranks have to help where each has a share.
-        gradients = {name: whole(p.grad).clone() for name, p in pl_module.named_parameters()}
+        gradients = {name: full_tensor(p.grad).clone() for name, p in pl_module.named_parameters()}
         if trainer.is_global_zero:
             torch.save(gradients, self.file)
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from rdm.errors import UserError
-from rdm.training.checkpoints import FORMAT, Damaged, WholeFiles, load, read
+from rdm.training.checkpoints import FORMAT, AtomicCheckpointIO, DamagedCheckpointError, load_archive, read_checkpoint
 from tests.same import assert_same
 
 OLD = {"format": FORMAT, "weights": torch.zeros(3)}
@@ -24,20 +24,20 @@ NEW = {"format": FORMAT, "weights": torch.arange(100_000.0), "plain": {"names": 
 def file(tmp_path: Path) -> Path:
     """With an older checkpoint in it."""
     file = tmp_path / "checkpoints" / "step.ckpt"
-    WholeFiles().save_checkpoint(OLD, file)
+    AtomicCheckpointIO().save_checkpoint(OLD, file)
     return file
 
 
 def test_written_and_read(file: Path) -> None:
-    WholeFiles().save_checkpoint(NEW, file)
-    assert_same(read(file), NEW)
-    assert_same(WholeFiles().load_checkpoint(file), NEW)
+    AtomicCheckpointIO().save_checkpoint(NEW, file)
+    assert_same(read_checkpoint(file), NEW)
+    assert_same(AtomicCheckpointIO().load_checkpoint(file), NEW)
     assert [each.name for each in file.parent.iterdir()] == ["step.ckpt"]
 
 
 def assert_nothing_changed(file: Path) -> None:
     """The older checkpoint is as it was, and nothing else is there."""
-    assert_same(read(file), OLD)
+    assert_same(read_checkpoint(file), OLD)
     assert [each.name for each in file.parent.iterdir()] == ["step.ckpt"]
 
 
@@ -48,8 +48,10 @@ def test_full_disk(file: Path, where: Any, name: str, monkeypatch: pytest.Monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(where, name, full)
-        with pytest.raises(UserError, match=r"step.ckpt cannot be written: No space left on device; .* make room"):
-            WholeFiles().save_checkpoint(NEW, file)
+        with pytest.raises(
+            UserError, match=r"step.ckpt cannot be written: No space left on device; .* free some space"
+        ):
+            AtomicCheckpointIO().save_checkpoint(NEW, file)
     assert_nothing_changed(file)
 
 
@@ -68,47 +70,47 @@ def test_a_write_that_fails(file: Path, size: int, allow: Callable[[int], None])
     """At the beginning, in the middle, in the last bytes: torch hides the reason behind an error of its own."""
     allow(size)
     with pytest.raises(UserError, match="cannot be written: File too large"):
-        WholeFiles().save_checkpoint(NEW, file)
+        AtomicCheckpointIO().save_checkpoint(NEW, file)
     assert_nothing_changed(file)
 
 
 def test_an_error_of_ours_is_not_a_full_disk(file: Path) -> None:
     with pytest.raises(AttributeError):
-        WholeFiles().save_checkpoint({"function": lambda: None}, file)
-    assert_same(read(file), OLD)
+        AtomicCheckpointIO().save_checkpoint({"function": lambda: None}, file)
+    assert_same(read_checkpoint(file), OLD)
 
 
 @pytest.mark.parametrize("size", [0, 1, 1_000, 200_000, -1])
 def test_truncated(file: Path, size: int) -> None:
-    WholeFiles().save_checkpoint(NEW, file)
+    AtomicCheckpointIO().save_checkpoint(NEW, file)
     file.write_bytes(file.read_bytes()[:size])
-    with pytest.raises(Damaged, match=r"step.ckpt is not a readable checkpoint \(BadZipFile\)"):
-        read(file)
+    with pytest.raises(DamagedCheckpointError, match=r"step.ckpt is not a readable checkpoint \(BadZipFile\)"):
+        read_checkpoint(file)
 
 
 def test_one_wrong_bit(file: Path) -> None:
     """Wherever it is, it is noticed, or it is in a place that is not read."""
-    WholeFiles().save_checkpoint({**OLD, "plain": NEW["plain"]}, file)
-    whole, expected, noticed, chance = file.read_bytes(), read(file), 0, random.Random(0)
+    AtomicCheckpointIO().save_checkpoint({**OLD, "plain": NEW["plain"]}, file)
+    whole, expected, noticed, chance = file.read_bytes(), read_checkpoint(file), 0, random.Random(0)
     for _ in range(300):
         broken = bytearray(whole)
         broken[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
         file.write_bytes(broken)
         try:
-            assert_same(read(file), expected)
-        except Damaged as error:
+            assert_same(read_checkpoint(file), expected)
+        except DamagedCheckpointError as error:
             assert str(file) in str(error)  # noqa: PT017
             noticed += 1
     assert noticed > 150
 
 
 def test_the_record_is_named(file: Path) -> None:
-    WholeFiles().save_checkpoint(NEW, file)
+    AtomicCheckpointIO().save_checkpoint(NEW, file)
     broken = bytearray(file.read_bytes())
     broken[len(broken) // 2] ^= 1
     file.write_bytes(broken)
-    with pytest.raises(Damaged, match=r"step.ckpt is damaged: the checksum of \S+data/0 in it is wrong"):
-        read(file)
+    with pytest.raises(DamagedCheckpointError, match=r"step.ckpt is damaged: the checksum of \S+data/0 in it is wrong"):
+        read_checkpoint(file)
 
 
 class Bomb:
@@ -122,9 +124,9 @@ class Bomb:
 
 
 def test_nothing_is_executed(file: Path, tmp_path: Path) -> None:
-    WholeFiles().save_checkpoint({"format": FORMAT, "bomb": Bomb(tmp_path / "boom")}, file)
-    for loading in (read, WholeFiles().load_checkpoint):
-        with pytest.raises(Damaged, match=r"step.ckpt is not a readable checkpoint \(UnpicklingError\)"):
+    AtomicCheckpointIO().save_checkpoint({"format": FORMAT, "bomb": Bomb(tmp_path / "boom")}, file)
+    for loading in (read_checkpoint, AtomicCheckpointIO().load_checkpoint):
+        with pytest.raises(DamagedCheckpointError, match=r"step.ckpt is not a readable checkpoint \(UnpicklingError\)"):
             loading(file)
     assert not (tmp_path / "boom").exists()
     torch.load(file, weights_only=False)
@@ -134,7 +136,7 @@ def test_nothing_is_executed(file: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("content", "found"), [({**OLD, "format": 99}, 99), ({"weights": 1}, None), ([1, 2], None)])
 def test_another_format(content: Any, found: int | None, file: Path) -> None:
     """Or something that nobody called a checkpoint."""
-    WholeFiles().save_checkpoint(content, file)
+    AtomicCheckpointIO().save_checkpoint(content, file)
     with pytest.raises(UserError, match=f"has checkpoint format {found}, but this version of rdm reads format 1"):
-        read(file)
-    assert_same(load(file), content)
+        read_checkpoint(file)
+    assert_same(load_archive(file), content)

@@ -12,7 +12,7 @@ import torch
 from pytorch_lightning.plugins import MixedPrecision
 
 from rdm.errors import UserError
-from rdm.training.guard import Guard, culprits
+from rdm.training.guard import Guard, list_examples
 from tests.scripts import script
 from tests.test_end_to_end import SMALL
 from tests.training.guarded import Poisoned
@@ -68,10 +68,10 @@ def test_a_step_can_be_left_out(loss: float, gradient: float, tmp_path: Path, ca
     assert [weights.changed(number) for number in range(1, 5)] == [True, False, True, True]
     assert all(tensor.isfinite().all() for tensor in weights.seen[-1])
     assert (tmp_path / "step_0000002.pt").is_file()
-    assert "left out, 1 of at most 1" in capsys.readouterr().err
+    assert "skipped, 1 of at most 1" in capsys.readouterr().err
     later = Guard(str(tmp_path), skip=1)
     later.load_state_dict(guard.state_dict())
-    with pytest.raises(UserError, match=r"callbacks\.guard\.skip=2 would leave out up to 2"):
+    with pytest.raises(UserError, match=r"callbacks\.guard\.skip=2 would skip up to 2"):
         Poisoned(at=1).fit(later)
 
 
@@ -128,14 +128,14 @@ def test_two_ranks_leave_out_the_same_step(tmp_path: Path) -> None:
     assert skipped == also == 1
     assert all(torch.equal(first[name], second[name]) and first[name].isfinite().all() for name in first)
     assert f"in a batch of examples {', '.join(map(str, ids))};" in done.stderr
-    assert done.stderr.count("left out") == 1
+    assert done.stderr.count("skipped, 1 of") == 1
     parts = torch.load(tmp_path / "not_finite" / "step_0000001.pt", weights_only=True)["parts"]
     assert [(part["rank"], part["finite_loss"]) for part in parts] == [(0, True), (0, True), (1, False), (1, True)]
 
 
 def test_many_examples_are_counted() -> None:
     parts = [{"ids": torch.arange(103), "finite_loss": False}, {"ids": torch.arange(5), "finite_loss": True}]
-    assert culprits(parts).endswith("98, 99 and 3 more")
+    assert list_examples(parts).endswith("98, 99 and 3 more")
 
 
 @pytest.mark.parametrize("trainer", ["cpu", "ddp_cpu"])

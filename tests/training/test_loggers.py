@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rdm.training.loggers import log_row, one_run, wandb_logger
+from rdm.training.loggers import closing_wandb, log_row, wandb_logger
 from tests.scripts import script
 from tests.test_end_to_end import SMALL
 
@@ -18,7 +18,7 @@ ROW = {
 
 
 def test_group_tags_and_summary(tmp_path: Path) -> None:
-    @one_run
+    @closing_wandb()
     def job(config: object) -> str:
         logger = wandb_logger("rdm", str(tmp_path), "evaluate", CHOICES, offline=True)
         log_row(logger, ROW)

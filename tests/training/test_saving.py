@@ -1,23 +1,27 @@
 """A run that was stopped anywhere ends where the unbroken one does: weights, optimiser, log, to the bit."""
 
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytorch_lightning as pl
+from pytorch_lightning.callbacks import LearningRateMonitor
 from torch import nn
+from torch.optim import AdamW, Muon
 
 from rdm.errors import UserError
 from rdm.files import point
-from rdm.training.checkpoints import WholeFiles, load
-from rdm.training.effort import Effort
+from rdm.training.checkpoints import AtomicCheckpointIO, load_archive
 from rdm.training.ema import EMA
 from rdm.training.loggers import CSVLogger
 from rdm.training.module import TrainingModule
 from rdm.training.optim import InverseSqrt, Optimization
+from rdm.training.parameter_groups import CombinedOptimizer, HiddenMatrices, NormsAndBiases, ParameterGroup
 from rdm.training.sampling import SampleAtValidation
 from rdm.training.saving import Saving
+from rdm.training.training_cost import TrainingCost
 from tests.builders import sampler, tiny_system, toy_data
 from tests.same import assert_same_run
 from tests.stops import SignalAfter
@@ -35,13 +39,14 @@ def train(
     stop: pl.Callback | None = None,
     ckpt: str = "last.ckpt",
     keep: int = 2,
+    groups: dict[str, ParameterGroup] | None = None,
     **options: Any,
 ) -> pl.Trainer:
     """Train, or go on with ``ckpt`` if it is in ``folder``."""
     pl.seed_everything(1, verbose=False)
     data = toy_data(train=24, max_tokens=64)
     assert len(data.train_dataloader()) == BATCHES
-    module = TrainingModule(tiny_system(data.vocab, dim=16), Optimization(InverseSqrt(3), lr=1e-2))
+    module = TrainingModule(tiny_system(data.vocab, dim=16), Optimization(InverseSqrt(3), lr=1e-2, groups=groups))
     for part in module.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.2
@@ -51,9 +56,9 @@ def train(
         accelerator="cpu",
         max_steps=steps,
         max_epochs=-1,
-        callbacks=[EMA(), Effort(), sampling, saving, pl.callbacks.LearningRateMonitor(), *([stop] if stop else [])],
+        callbacks=[EMA(), TrainingCost(), sampling, saving, LearningRateMonitor(), *([stop] if stop else [])],
         logger=CSVLogger(str(folder), name="", version=""),
-        plugins=[WholeFiles()],
+        plugins=[AtomicCheckpointIO()],
         log_every_n_steps=1,
         check_val_every_n_epoch=None,
         use_distributed_sampler=False,
@@ -63,13 +68,13 @@ def train(
         **{"val_check_interval": 3, **options},
     )
     file = folder / "checkpoints" / ckpt
-    with saving.heeding_signals(trainer):
+    with saving.handle_signals(trainer):
         trainer.fit(module, data, ckpt_path=file if file.exists() else None)
     return trainer
 
 
 def step_of(folder: Path) -> int:
-    return load(folder / "checkpoints" / "last.ckpt")["global_step"]
+    return load_archive(folder / "checkpoints" / "last.ckpt")["global_step"]
 
 
 SCHEMES: dict[str, tuple[dict[str, int], tuple[int, ...]]] = {
@@ -95,6 +100,23 @@ def test_stopped(options: dict[str, int], stops: tuple[int, ...], tmp_path: Path
     assert_same_run(unbroken, broken)
 
 
+def test_several_optimizers_resume_to_the_bit(tmp_path: Path) -> None:
+    """Muon and two AdamW in one run, with gradient clipping, EMA and a learning-rate schedule."""
+    groups = {
+        "hidden": ParameterGroup(HiddenMatrices(), partial(Muon, lr=1e-2)),
+        "undecayed": ParameterGroup(NormsAndBiases(), partial(AdamW, lr=1e-2, weight_decay=0.0)),
+    }
+    whole = train(tmp_path / "unbroken", groups=groups, gradient_clip_val=1.0)
+    assert isinstance(whole.optimizers[0], CombinedOptimizer)
+    for step in (2, 7):
+        with pytest.raises(SystemExit):
+            train(tmp_path / "broken", stop=SignalAfter(step), groups=groups, gradient_clip_val=1.0)
+    train(tmp_path / "broken", groups=groups, gradient_clip_val=1.0)
+    assert_same_run(tmp_path / "unbroken", tmp_path / "broken")
+    states = load_archive(tmp_path / "broken" / "checkpoints" / "last.ckpt")["optimizer_states"]
+    assert [len(group["params"]) > 0 for group in states[0]["param_groups"]] == [True] * 3
+
+
 @pytest.mark.parametrize("steps", [4, BATCHES], ids=["within an epoch", "at its end"])
 def test_made_longer(steps: int, tmp_path: Path) -> None:
     """A run that came to its end goes on like one that was to be longer from the beginning."""
@@ -110,7 +132,7 @@ def test_signals(name: str, code: int, tmp_path: Path, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as stopped:
         train(tmp_path, stop=SignalAfter(2, name))
     assert stopped.value.code == code
-    assert f"{name}: saved at step 2; the same command with resume=auto goes on" in capsys.readouterr().out
+    assert f"{name}: saved at step 2; run the same command with resume=auto to resume" in capsys.readouterr().out
     assert step_of(tmp_path) == 2
 
 
@@ -126,12 +148,12 @@ def test_a_signal_before_the_first_step(tmp_path: Path, capsys: pytest.CaptureFi
     """There is nothing to save yet; where something was before, it is still there."""
     with pytest.raises(SystemExit):
         train(tmp_path, stop=Early())
-    assert "SIGTERM: stopped before step 1; the same command with resume=auto goes on" in capsys.readouterr().out
+    assert "SIGTERM: stopped before step 1; run the same command with resume=auto to resume" in capsys.readouterr().out
     assert not (tmp_path / "checkpoints").exists()
     train(tmp_path, steps=4)
     with pytest.raises(SystemExit):
         train(tmp_path, stop=Early())
-    assert "SIGTERM: saved at step 4; the same command" in capsys.readouterr().out
+    assert "SIGTERM: saved at step 4; run the same command" in capsys.readouterr().out
     assert step_of(tmp_path) == 4
 
 
