@@ -1,7 +1,7 @@
-"""``python -m rdm.replay outputs/<run>/not_finite/step_<n>.pt``: repeat a training step that was not finite.
+"""``python -m rdm.replay outputs/<run>/not_finite/step_<n>.pt``: repeat a non-finite training step.
 
 The file holds the weights before the step, and every micro-batch with the seeds of its noise and dropout. Printed are
-the parts of its loss, divided as in training, and the parameters whose gradient is not finite.
+the terms of the loss, divided as in training, and the parameters whose gradient is not finite.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ PRECISIONS = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "32-true"
 
 
 def step_counts(parts: list[SavedMicroBatch]) -> dict[str, Tensor]:
-    """What losses are divided by: the counts of all ranks. On each, all micro-batches carry those of the whole step."""
+    """Return the denominators of the loss: the sum over ranks; all micro-batches of a rank hold those of its step."""
     ranks = list({part["rank"]: part["counts"] for part in parts}.values())
     return {name: torch.stack([counts[name] for counts in ranks]).sum() for name in ranks[0]}
 
@@ -32,7 +32,7 @@ def step_counts(parts: list[SavedMicroBatch]) -> dict[str, Tensor]:
 def replay(
     system: System, part: SavedMicroBatch, counts: dict[str, Tensor], precision: torch.dtype
 ) -> tuple[dict[str, float], list[str]]:
-    """The loss of a micro-batch and its parts, and the parameters whose gradient is not finite."""
+    """Return the loss of a micro-batch with its terms, and the names of parameters with a non-finite gradient."""
     device = next(system.parameters()).device
     seed_all(part["seeds"]["dropout"])
     batch = Batch(part["source"].to(device), part["target"].to(device), part["ids"], part["counts"])
@@ -54,7 +54,7 @@ def main() -> None:
     config = Run.open(str(file.parent.parent)).config
     device = saved["device"]
     require(
-        device == "cpu" or torch.cuda.is_available(), f"the step was made on {device}, and gives the same only there"
+        device == "cpu" or torch.cuda.is_available(), f"the step ran on {device} and can only be repeated there"
     )
     system = build(config.system, "system", System)
     system.load_state_dict(saved["weights"])

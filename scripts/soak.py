@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.table import Table
 
-from rdm.bench.measure import settle
+from rdm.bench.timing import release_free_memory
 
 ROOT = Path(__file__).parent.parent
 ALLOWED_GROWTH = 0.02
@@ -138,7 +138,7 @@ def many_short_runs(folder: Path, seconds: float) -> tuple[str, list[Reading]]:
             script("evaluate.py", f"ckpt={folder}", "limit=10")
             script("generate.py", f"ckpt={folder}", "trace=true")
             shutil.rmtree(folder)
-        settle()
+        release_free_memory()
         readings.append(Reading.now())
     return f"{len(readings) * len(SYSTEMS)} short runs", readings
 

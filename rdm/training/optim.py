@@ -176,7 +176,8 @@ def _unwrap(factory: OptimizerFactory) -> tuple[Any, dict[str, Any]]:
     """Return the class of a partial, nested or not, and the options bound to it."""
     options: dict[str, Any] = {}
     while isinstance(factory, partial):
-        factory, options = factory.func, {**factory.keywords, **options}
+        options = {**factory.keywords, **options}
+        factory = factory.func
     return factory, options
 
 

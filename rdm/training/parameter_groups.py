@@ -41,7 +41,9 @@ class Embeddings(ParameterSelector):
     """Tables of token and position embeddings."""
 
     def select(self, model: nn.Module) -> Iterator[nn.Parameter]:
-        return (module.weight for module in model.modules() if isinstance(module, nn.Embedding))
+        for module in model.modules():
+            if isinstance(module, nn.Embedding):
+                yield from module.parameters(recurse=False)
 
 
 class NormsAndBiases(ParameterSelector):

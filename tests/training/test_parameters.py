@@ -9,7 +9,7 @@ from pytorch_lightning.strategies import DDPStrategy
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rdm.bench.cases import random_batch
+from rdm.bench.inputs import random_batch
 from tests.test_config import choices, config
 
 SYSTEMS = [*(f"diffusion={name}" for name in choices("diffusion")), *(f"system={name}" for name in choices("system"))]

@@ -8,7 +8,10 @@ from hydra.utils import instantiate
 
 from rdm.config import check_types
 from rdm.errors import UserError
-from rdm.plan import Hardware, Plan, make, memory
+from rdm.plan.__main__ import make_plan
+from rdm.plan.counting import count_parameter_memory
+from rdm.plan.hardware import Hardware
+from rdm.plan.report import Plan
 from rdm.training.optim import InverseSqrt, Optimization
 from rdm.vocab import Vocab
 from tests.builders import tiny_system
@@ -20,7 +23,7 @@ def plan(*overrides: str) -> Plan:
     composed = compose_only("plan", "hardware=h100", *overrides)
     composed.run_dir = "unused"
     check_types(composed)
-    return make(composed)
+    return make_plan(composed)
 
 
 def test_memory_of_weights_and_optimiser() -> None:
@@ -28,12 +31,12 @@ def test_memory_of_weights_and_optimiser() -> None:
     system = tiny_system(Vocab(101))
     count = sum(parameter.numel() for parameter in system.parameters())
     scalars = 4 * len(list(system.parameters()))  # Adam counts the steps of every parameter
-    sizes = memory(system, optimization, averaged=True)
+    sizes = count_parameter_memory(system, optimization, averaged=True)
     weights = 4 * count
     assert sizes == {
         "weights": weights, "gradients": weights, "optimiser": 2 * weights + scalars, "moving average": weights,
     }  # fmt: skip
-    assert memory(system, optimization, averaged=False)["moving average"] == 0
+    assert count_parameter_memory(system, optimization, averaged=False)["moving average"] == 0
 
 
 def test_time_follows_from_operations_and_rate() -> None:
@@ -90,19 +93,22 @@ def test_hardware(name: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["trainer=ddp"], "trainer.devices: say how many, at least 1; got -1"),
-        (["trainer.devices=auto"], "trainer.devices: say how many, at least 1; got auto"),
-        (["trainer.devices=[0,1]"], "trainer.devices: say how many, at least 1; got [0, 1]"),
-        (["trainer.devices=0"], "trainer.devices: say how many, at least 1; got 0"),
-        (["trainer.num_nodes=0"], "trainer.num_nodes: say how many, at least 1; got 0"),
-        (["trainer.accumulate_grad_batches=0"], "trainer.accumulate_grad_batches: say how many, at least 1; got 0"),
+        (["trainer=ddp"], "trainer.devices must be a number of at least 1, got -1"),
+        (["trainer.devices=auto"], "trainer.devices must be a number of at least 1, got auto"),
+        (["trainer.devices=[0,1]"], "trainer.devices must be a number of at least 1, got [0, 1]"),
+        (["trainer.devices=0"], "trainer.devices must be a number of at least 1, got 0"),
+        (["trainer.num_nodes=0"], "trainer.num_nodes must be a number of at least 1, got 0"),
+        (
+            ["trainer.accumulate_grad_batches=0"],
+            "accumulate_grad_batches must be a number of at least 1, got 0",
+        ),
         (["trainer.accumulate_grad_batches=99"], "too few for 99"),
-        (["length=0"], "length: say how many, at least 3; got 0"),
-        (["length=abc"], "length: say how many, at least 3; got abc"),
+        (["length=0"], "length must be a number of at least 3, got 0"),
+        (["length=abc"], "length must be a number of at least 3, got abc"),
         (["length=200"], "length=200 is more than the 65 tokens that a model with max_length=63 takes"),
         (["system=lm", "length=65"], "length=65 is more than the 64 tokens that a model with max_length=64 takes"),
-        (["vocabulary=2"], "vocabulary: say how many, at least 6; got 2"),
-        (["data.max_tokens=null"], "a step needs data.max_tokens or max_sentences"),
+        (["vocabulary=2"], "vocabulary must be a number of at least 6, got 2"),
+        (["data.max_tokens=null"], "set data.max_tokens or data.max_sentences"),
     ],
 )
 def test_wrong_values(overrides: list[str], message: str) -> None:

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from rdm.bench.cases import random_batch
-from rdm.counting import measure, without_numbers
+from rdm.bench.inputs import random_batch
 from rdm.data.batching import Batch
+from rdm.plan.counting import count_step, fake_parameters
 from rdm.systems.base import System
 from rdm.vocab import Vocab
 from tests.test_config import choices, config
@@ -30,14 +31,15 @@ def attention(queries: int, keys: int) -> int:
     return (2 + 5) * 2 * queries * keys * D
 
 
-def without_weights(composed: DictConfig) -> System:
+def fake_system(composed: DictConfig) -> System:
     composed.vocab = {**composed.vocab, "size": V}
-    return without_numbers(composed.system)
+    with fake_parameters():
+        return instantiate(composed.system)
 
 
 def test_operations_are_those_counted_by_hand() -> None:
     """The autoregressive model: all target positions but the last are decoded and projected, once."""
-    cost = measure(without_weights(config("system=ar")), batch_of_shape(Vocab(V)), Vocab(V))
+    cost = count_step(fake_system(config("system=ar")), batch_of_shape(Vocab(V)), Vocab(V))
     source, target = B * S, B * (N - 1)
     feed_forward = 2 * linear(1, D, H)
     encoder = source * (4 * linear(1, D, D) + feed_forward) + B * attention(S, S)
@@ -57,7 +59,7 @@ def test_the_conditioned_pair_is_decoded_twice_and_encoded_once() -> None:
     """And the vocabulary is projected where there is noise only."""
     batch, vocab = batch_of_shape(Vocab(V)), Vocab(V)
     pair, single = (
-        measure(without_weights(config(f"diffusion/pairing={name}")), batch, vocab).flops
+        count_step(fake_system(config(f"diffusion/pairing={name}")), batch, vocab).flops
         for name in ("conditioned", "single")
     )
     keys = 2 * B * S * 2 * linear(1, D, D)  # of cross-attention, once a source
@@ -73,7 +75,7 @@ def test_the_conditioned_pair_is_decoded_twice_and_encoded_once() -> None:
 def test_every_system_can_be_counted(overrides: tuple[str]) -> None:
     composed = config(*overrides)
     batch = random_batch(V, 3, 12, given="length" not in composed.data)
-    cost = measure(without_weights(composed), batch, Vocab(V), "bf16-mixed")
+    cost = count_step(fake_system(composed), batch, Vocab(V), "bf16-mixed")
     assert cost.flops.total() > 0
     assert cost.activations > 0
 
@@ -85,7 +87,7 @@ def test_memory_of_activations() -> None:
     def activations(sentences: int, precision: str = "32-true", *overrides: str) -> int:
         torch.manual_seed(0)
         batch = random_batch(V, sentences, 32, given=False)
-        return measure(without_weights(config(*options, *overrides)), batch, Vocab(V), precision).activations
+        return count_step(fake_system(config(*options, *overrides)), batch, Vocab(V), precision).activations
 
     whole = activations(64)
     assert activations(128) == pytest.approx(2 * whole, rel=0.1)

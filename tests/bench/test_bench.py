@@ -7,26 +7,26 @@ from pathlib import Path
 import pytest
 import torch
 
-from rdm.bench import cases, measure
+from rdm.bench import cases, timing
 from rdm.bench.__main__ import run, show
 from rdm.bench.cases import OFFICIAL, Size
 from rdm.bench.figure import draw
-from rdm.bench.measure import Measurement, Stopwatch, forget_peak_memory, noisy, peak_memory
+from rdm.bench.timing import Measurement, Stopwatch, find_noisy, peak_memory, reset_peak_memory
 from rdm.models.int8 import in_int8
 from rdm.vocab import Vocab
 from tests.builders import tiny_system
 
 
-@pytest.mark.skipif(not measure.CLEAR.exists(), reason="needs the memory counters of Linux")
+@pytest.mark.skipif(not timing.CLEAR.exists(), reason="needs the memory counters of Linux")
 def test_memory_that_is_free_again_is_forgotten() -> None:
     """What a larger model has left behind is not held by the next."""
-    forget_peak_memory()
+    reset_peak_memory()
     before = peak_memory()
     blocks = [bytearray(50_000) for _ in range(4000)]
     last = blocks.pop()  # on top of the heap: the C library returns nothing below it by itself
     full = peak_memory()
     del blocks
-    forget_peak_memory()
+    reset_peak_memory()
     assert full - before > 150
     assert peak_memory() - before < 20
     del last
@@ -39,8 +39,8 @@ def measured(name: str, before: float = 100.0, after: float = 100.0) -> Measurem
 def test_rows_of_a_busy_machine_are_named() -> None:
     """It changed during one of them, and was slow all through another."""
     rows = [measured("steady"), measured("changes", 120, 90), measured("close", 110, 90), measured("slow", 75, 75)]
-    assert [row.name for row in noisy([*rows, measured("last")])] == ["changes", "slow"]
-    assert noisy(rows[:1]) == []
+    assert [row.name for row in find_noisy([*rows, measured("last")])] == ["changes", "slow"]
+    assert find_noisy(rows[:1]) == []
 
 
 def test_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,7 +57,7 @@ def test_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_nested_calls_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(measure.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now)
     watch = Stopwatch()
     with watch.running():
         now = 1.0
@@ -74,7 +74,7 @@ def test_nested_calls_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_projection_is_part_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though it is no module; in int8, too."""
-    monkeypatch.setattr(measure.time, "perf_counter", count(0.0).__next__)
+    monkeypatch.setattr(timing.time, "perf_counter", count(0.0).__next__)
     system = tiny_system(Vocab(40)).eval()
     for each in (system, in_int8(system)):
         network, watch = each.denoiser.network, Stopwatch()
@@ -99,7 +99,7 @@ TINY = Size(
 
 def test_a_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Training and decoding are measured, shown and drawn."""
-    monkeypatch.setattr(measure, "gemm_rate", lambda: 100.0)
+    monkeypatch.setattr(timing, "gemm_rate", lambda: 100.0)
     results = run(TINY, only="growth")
     names = [("training by vocabulary", "100"), ("decoding by vocabulary", "100"), ("decoding by iterations", "2")]
     assert [(row.section, row.name) for row in results] == names
@@ -108,7 +108,7 @@ def test_a_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
         assert row["per_gflops"] == row["rate"] / row["gflops"] == row["rate"] / 100
         assert row["spread"] >= 0
         assert 0 < row["outside"] < 1
-        assert (row["memory"] is None) == (not measure.CLEAR.exists())
+        assert (row["memory"] is None) == (not timing.CLEAR.exists())
     show(results, {})
     page = capsys.readouterr().out
     for section, _ in names:
@@ -119,7 +119,7 @@ def test_a_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 def test_official_rates_are_of_rows_that_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of these build, too."""
-    monkeypatch.setattr(cases, "measure", lambda section, name, *_: (section, name))
+    monkeypatch.setattr(cases, "time_action", lambda section, name, *_: (section, name))
     rows = [*cases.training(TINY), *cases.decoding(TINY)]
     assert set(OFFICIAL) < set(rows)
     assert len(set(rows)) == len(rows)
