@@ -194,4 +194,4 @@ def test_killed_and_resumed() -> None:
     command = [sys.executable, "-m", "tests.chaos", "--kills=2", "--ranks=1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 bit-equal endings" in done.stdout
+    assert "2 bit-equal results" in done.stdout

@@ -203,19 +203,19 @@ def test_combined_optimizer_steps_like_its_parts() -> None:
 
 
 def test_combined_optimizer_resumes_to_the_bit() -> None:
-    unbroken = system()
-    optimizer, schedule = Optimization(InverseSqrt(3), lr=1e-2, groups=MUON).build(unbroken, total_steps=10)
+    uninterrupted = system()
+    optimizer, schedule = Optimization(InverseSqrt(3), lr=1e-2, groups=MUON).build(uninterrupted, total_steps=10)
     for number in range(4):
-        step(unbroken, optimizer, schedule, number)
-    saved = deepcopy((unbroken.state_dict(), optimizer.state_dict(), schedule.state_dict()))
+        step(uninterrupted, optimizer, schedule, number)
+    saved = deepcopy((uninterrupted.state_dict(), optimizer.state_dict(), schedule.state_dict()))
     resumed = system(seed=1)
     second, its_schedule = Optimization(InverseSqrt(3), lr=1e-2, groups=MUON).build(resumed, total_steps=10)
     for part, state in zip((resumed, second, its_schedule), saved, strict=True):
         part.load_state_dict(state)
     for number in range(4, 8):
-        step(unbroken, optimizer, schedule, number)
+        step(uninterrupted, optimizer, schedule, number)
         step(resumed, second, its_schedule, number)
-    assert_same(unbroken.state_dict(), resumed.state_dict())
+    assert_same(uninterrupted.state_dict(), resumed.state_dict())
     assert_same(optimizer.state_dict(), second.state_dict())
 
 
