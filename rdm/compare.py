@@ -12,7 +12,8 @@ from rich.table import Table
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
-from rdm import cli
+from rdm.app.arguments import Parser
+from rdm.app.scripts import run_module
 from rdm.errors import require
 from rdm.evaluation.hypotheses import read_hypotheses
 
@@ -45,7 +46,7 @@ def paired_bootstrap(first: Path, second: Path, samples: int = 1000, tokenize: s
 
 def main() -> None:
     """Print the scores of both files and the p-value of their difference."""
-    parser = cli.Parser(prog="python -m rdm.compare", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m rdm.compare", description=__doc__.splitlines()[0])
     parser.add_argument("first", type=Path)
     parser.add_argument("second", type=Path)
     parser.add_argument("--samples", type=int, default=1000, help="bootstrap samples")
@@ -63,4 +64,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run_module(main)

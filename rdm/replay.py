@@ -1,7 +1,7 @@
-"""``python -m rdm.replay outputs/<run>/not_finite/step_<n>.pt``: repeat a training step that was not finite.
+"""``python -m rdm.replay outputs/<run>/not_finite/step_<n>.pt``: repeat a non-finite training step.
 
 The file holds the weights before the step, and every micro-batch with the seeds of its noise and dropout. Printed are
-the parts of its loss, divided as in training, and the parameters whose gradient is not finite.
+the terms of the loss, divided as in training, and the parameters whose gradient is not finite.
 """
 
 from pathlib import Path
@@ -11,28 +11,29 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from rdm import cli
-from rdm.config import build
+from rdm.app.arguments import Parser
+from rdm.app.scripts import run_module
+from rdm.app.targets import build
 from rdm.data.batching import Batch
 from rdm.errors import require
-from rdm.runs import Run
+from rdm.app.run_folder import RunFolder
 from rdm.systems.base import System
-from rdm.training.guard import Part, load
+from rdm.training.guard import SavedMicroBatch, load_step
 from rdm.training.module import combine, seed_all
 
 PRECISIONS = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "32-true": torch.float32}
 
 
-def step_counts(parts: list[Part]) -> dict[str, Tensor]:
-    """What losses are divided by: the counts of all ranks. On each, all micro-batches carry those of the whole step."""
+def step_counts(parts: list[SavedMicroBatch]) -> dict[str, Tensor]:
+    """Return the denominators of the loss: the sum over ranks; all micro-batches of a rank hold those of its step."""
     ranks = list({part["rank"]: part["counts"] for part in parts}.values())
     return {name: torch.stack([counts[name] for counts in ranks]).sum() for name in ranks[0]}
 
 
 def replay(
-    system: System, part: Part, counts: dict[str, Tensor], precision: torch.dtype
+    system: System, part: SavedMicroBatch, counts: dict[str, Tensor], precision: torch.dtype
 ) -> tuple[dict[str, float], list[str]]:
-    """The loss of a micro-batch and its parts, and the parameters whose gradient is not finite."""
+    """Return the loss of a micro-batch with its terms, and the names of parameters with a non-finite gradient."""
     device = next(system.parameters()).device
     seed_all(part["seeds"]["dropout"])
     batch = Batch(part["source"].to(device), part["target"].to(device), part["ids"], part["counts"])
@@ -47,14 +48,14 @@ def replay(
 
 
 def main() -> None:
-    parser = cli.Parser(prog="python -m rdm.replay", description=__doc__.splitlines()[0])
+    parser = Parser(prog="python -m rdm.replay", description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
     file: Path = parser.parse_args().file
-    saved = load(file)
-    config = Run.open(str(file.parent.parent)).config
+    saved = load_step(file)
+    config = RunFolder.open(str(file.parent.parent)).config
     device = saved["device"]
     require(
-        device == "cpu" or torch.cuda.is_available(), f"the step was made on {device}, and gives the same only there"
+        device == "cpu" or torch.cuda.is_available(), f"the step ran on {device} and can only be repeated there"
     )
     system = build(config.system, "system", System)
     system.load_state_dict(saved["weights"])
@@ -75,4 +76,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run_module(main)

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from rdm import cli
+from rdm.app.arguments import Parser
+from rdm.app.scripts import run_module
 from rdm.errors import require
 from rdm.evaluation.report import print_table, write_report
 from rdm.evaluation.results import check_writable, read_results
@@ -11,7 +12,7 @@ from rdm.evaluation.tables import check_rows, metrics_of
 
 def main() -> None:
     """Print the table of one metric and write the report."""
-    parser = cli.Parser(prog="python -m rdm.report", description=__doc__)
+    parser = Parser(prog="python -m rdm.report", description=__doc__)
     parser.add_argument("paths", nargs="+", help="run folders, sweep folders or results files")
     parser.add_argument("--out", type=Path, help="folder of the report (default: the first path, if it is a folder)")
     parser.add_argument("--metric", help="metric to print and draw (default: the first one of the results)")
@@ -30,4 +31,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run_module(main)

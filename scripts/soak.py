@@ -1,10 +1,12 @@
-"""Does a long session leak? ``make soak`` trains, validates, decodes and evaluates for 30 minutes in one process.
+"""Leak test: ``make soak`` trains, validates, decodes and evaluates for 30 minutes in one process.
 
-Half of the time goes to one long training run that validates, samples and saves all the while, where a leak inside a
-run would show; the other half to short runs of several systems, each trained, evaluated and decoded by the real scripts
-and then thrown away, where what a run leaves behind would show. The long run is read once a second, as it is; the short
-ones after each round, when free memory has been given back to the system: what the C library keeps for the next request
-differs by tens of megabytes from round to round. Exit code 1 if memory grows by 2% or more, or if files are left open.
+- The first half is one long training run that validates, samples and saves, which shows leaks within a run. Memory and
+  open files are read once a second.
+- The second half is short runs of several systems, each trained, evaluated and decoded by the real scripts and then
+  deleted, which shows leaks between runs. Memory is read after each round, when free memory has been returned to the
+  system; what the C library keeps varies by tens of megabytes.
+
+Exit code 1 if memory grows by 2% or more, or if files are left open.
 """
 
 import argparse
@@ -25,12 +27,12 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.table import Table
 
-from rdm.bench.measure import settle
+from rdm.bench.timing import release_free_memory
 
 ROOT = Path(__file__).parent.parent
 ALLOWED_GROWTH = 0.02
-WARM_UP = 0.25  # of each part: caches fill up, the allocator finds its size
-WINDOW = 0.25  # of what follows: the first and the last are compared
+WARM_UP = 0.25  # share of each part that is ignored: caches and the allocator reach their size
+WINDOW = 0.25  # share of the rest: the first and the last window are compared
 
 SMALL = [
     "data.corpus.train_size=1000",
@@ -52,7 +54,7 @@ SYSTEMS = [
 
 @dataclass(frozen=True)
 class Reading:
-    """The state of this process at one moment."""
+    """Memory and open files of this process at one time."""
 
     memory: int  # resident bytes
     files: int  # open descriptors
@@ -65,16 +67,16 @@ class Reading:
 
 @dataclass(frozen=True)
 class Growth:
-    """The typical reading of a part soon after its warm-up, and at its end."""
+    """Median readings of a part after its warm-up and at its end."""
 
     early: Reading
     late: Reading
 
     @classmethod
-    def of(cls, readings: list[Reading]) -> "Growth":
+    def between(cls, readings: list[Reading]) -> "Growth":
         warm = readings[int(WARM_UP * len(readings)) :]
         count = max(int(WINDOW * len(warm)), 1)
-        return cls(typical(warm[:count]), typical(warm[-count:]))
+        return cls(median_reading(warm[:count]), median_reading(warm[-count:]))
 
     @property
     def memory(self) -> float:
@@ -85,14 +87,14 @@ class Growth:
         return self.memory >= ALLOWED_GROWTH or self.late.files > self.early.files
 
 
-def typical(readings: list[Reading]) -> Reading:
-    """Medians, because a checkpoint that is being written takes a moment's memory and an open file."""
+def median_reading(readings: list[Reading]) -> Reading:
+    """Return the medians: writing a checkpoint needs memory and an open file for a short time."""
     return Reading(int(median(r.memory for r in readings)), int(median(r.files for r in readings)))
 
 
 @contextmanager
-def watched() -> Iterator[list[Reading]]:
-    """Readings, one a second, for as long as the block runs."""
+def read_every_second() -> Iterator[list[Reading]]:
+    """Collect a reading per second while the block runs."""
     readings, done = [Reading.now()], threading.Event()
 
     def read() -> None:
@@ -109,28 +111,28 @@ def watched() -> Iterator[list[Reading]]:
 
 
 def script(name: str, *overrides: str) -> None:
-    """Run a script as if it had been called with ``overrides``, but in this process; it is heard only if it fails."""
+    """Run a script with ``overrides`` in this process; its output is printed only if it fails."""
     sys.argv = [name, *overrides]
-    said = io.StringIO()
+    output = io.StringIO()
     try:
-        with redirect_stdout(said), redirect_stderr(said):
+        with redirect_stdout(output), redirect_stderr(output):
             runpy.run_path(str(ROOT / name), run_name="__main__")
     except BaseException:
-        sys.stderr.write(said.getvalue())
+        sys.stderr.write(output.getvalue())
         raise
 
 
 def one_long_run(folder: Path, seconds: float) -> tuple[str, list[Reading]]:
-    """Train for so long."""
+    """Train one run for ``seconds``."""
     limit = time.strftime("00:%H:%M:%S", time.gmtime(seconds))
-    with watched() as readings:
+    with read_every_second() as readings:
         script("train.py", *SMALL, f"hydra.run.dir={folder}", "trainer.max_steps=-1", f"+trainer.max_time='{limit}'")
     validations = len(list((folder / "samples").iterdir()))
     return f"one run, {validations} validations", readings
 
 
 def many_short_runs(folder: Path, seconds: float) -> tuple[str, list[Reading]]:
-    """Train, evaluate and decode each system in turn, again and again; a reading after each round."""
+    """Train, evaluate and decode each system in turn until ``seconds`` have passed; one reading per round."""
     end, readings = time.monotonic() + seconds, []
     while time.monotonic() < end:
         for overrides in SYSTEMS:
@@ -138,7 +140,7 @@ def many_short_runs(folder: Path, seconds: float) -> tuple[str, list[Reading]]:
             script("evaluate.py", f"ckpt={folder}", "limit=10")
             script("generate.py", f"ckpt={folder}", "trace=true")
             shutil.rmtree(folder)
-        settle()
+        release_free_memory()
         readings.append(Reading.now())
     return f"{len(readings) * len(SYSTEMS)} short runs", readings
 
@@ -147,20 +149,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=30.0)
     seconds = 60 * parser.parse_args().minutes / 2
-    table = Table(title="Medians soon after the warm-up, and at the end")
+    table = Table(title="Medians after the warm-up and at the end")
     for column in ("part", "readings", "MiB", "at the end", "growth", "files", "at the end"):
         table.add_column(column, justify="left" if column == "part" else "right")
     leaks = False
-    with TemporaryDirectory() as place:
+    with TemporaryDirectory() as folder:
         for part in (one_long_run, many_short_runs):
-            name, readings = part(Path(place) / part.__name__, seconds)
-            growth = Growth.of(readings)
+            name, readings = part(Path(folder) / part.__name__, seconds)
+            growth = Growth.between(readings)
             leaks |= growth.leaks
             memory = [f"{reading.memory / 2**20:.1f}" for reading in (growth.early, growth.late)]
             files = [str(reading.files) for reading in (growth.early, growth.late)]
             table.add_row(name, str(len(readings)), *memory, f"{growth.memory:+.2%}", *files)
     Console(width=100).print(table)
-    print("leaks" if leaks else f"no leak: memory grew by less than {ALLOWED_GROWTH:.0%}, no file was left open")
+    print("leaks" if leaks else f"no leak: memory grew by less than {ALLOWED_GROWTH:.0%}, no file left open")
     return int(leaks)
 
 

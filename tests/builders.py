@@ -147,9 +147,7 @@ def tiny_diffuseq(vocab: Vocab, steps: int = 2000, **options: Any) -> DiffuSeqSy
 
 def overfit(system: System, batch: Batch, steps: int, lr: float) -> None:
     """Train on one batch and switch the system to evaluation mode."""
-    optimizer, schedule = Optimization(CosineDecay(warmup_steps=20), lr=lr, weight_decay=0.0).build(
-        system.parameters(), steps
-    )
+    optimizer, schedule = Optimization(CosineDecay(warmup_steps=20), lr=lr, weight_decay=0.0).build(system, steps)
     generator = torch.Generator().manual_seed(0)
     for _ in range(steps):
         terms = system.loss(batch, generator)

@@ -1,7 +1,7 @@
-"""``python -m tests.chaos``: train, kill -9 over and over, resume, and compare with a run that nobody touched.
+"""``python -m tests.chaos``: train, kill -9 repeatedly, resume, and compare with an uninterrupted run.
 
-A single process is killed at random moments and, by patches made in it before it starts, in the middle of writing a
-checkpoint and of preparing data. Of two DDP processes one is killed; the other has to end by itself.
+A single process is killed at random times and, by patches applied before it starts, while it writes a checkpoint and
+while it prepares data. Of two DDP ranks one is killed; the other must end by itself.
 """
 
 import argparse
@@ -23,15 +23,15 @@ from typing import Any
 import numpy as np
 import torch
 
-import rdm.runs
+from rdm.app.run_folder import RunFolder
 import rdm.training.sampling
 import rdm.training.saving
 from rdm.data.tokenizer import Tokenizer
-from rdm.training.checkpoints import WholeFiles
+from rdm.training.checkpoints import AtomicCheckpointIO
 from tests import scripts
 from tests.same import assert_same_run
 
-LIMIT = 120  # seconds for anything; what takes longer hangs
+LIMIT = 120  # seconds after which a process is considered hanging
 TINY = [
     "data.corpus.train_size=100",
     "data.corpus.valid_size=8",
@@ -53,17 +53,17 @@ Patch = Callable[[Callable[[], None]], None]
 
 
 def interrupt(holder: Any, name: str, call: int, after: bool = False) -> Patch:
-    """Stop in the ``call``-th call of ``holder.name``: before it has done anything, or when it is done."""
+    """Stop in the ``call``-th call of ``holder.name``, before or after the original function runs."""
 
     def patch(stop: Callable[[], None]) -> None:
         real, calls = getattr(holder, name), Counter[str]()
 
         def patched(*arguments: Any, **options: Any) -> Any:
-            calls["so far"] += 1
-            if calls["so far"] == call and not after:
+            calls["count"] += 1
+            if calls["count"] == call and not after:
                 stop()
             result = real(*arguments, **options)
-            if calls["so far"] == call and after:
+            if calls["count"] == call and after:
                 stop()
             return result
 
@@ -73,24 +73,24 @@ def interrupt(holder: Any, name: str, call: int, after: bool = False) -> Patch:
 
 
 def within(holder: Any, name: str, call: int, inner: Patch) -> Patch:
-    """Make another patch only in the ``call``-th call of ``holder.name``."""
+    """Apply another patch in the ``call``-th call of ``holder.name`` only."""
     outer = interrupt(holder, name, call)
     return lambda stop: outer(lambda: inner(stop))
 
 
 def half_a_checkpoint(call: int) -> Patch:
-    """Stop when half the bytes of a checkpoint are on disk."""
+    """Stop when half of a checkpoint is written."""
 
     def patch(stop: Callable[[], None]) -> None:
         real, calls = torch.save, Counter[str]()
 
         def save(content: Any, stream: Any) -> None:
-            calls["so far"] += 1
+            calls["count"] += 1
             buffer = io.BytesIO()
             real(content, buffer)
             whole = buffer.getvalue()
             stream.write(whole[: len(whole) // 2])
-            if calls["so far"] == call:
+            if calls["count"] == call:
                 stream.flush()
                 stop()
             stream.write(whole[len(whole) // 2 :])
@@ -100,15 +100,15 @@ def half_a_checkpoint(call: int) -> Patch:
     return patch
 
 
-def aimed(chance: random.Random) -> dict[str, list[Patch]]:
-    """Where it hurts most; which of the calls is up to chance."""
-    call = partial(chance.randint, 1, 3)
+def critical_points(rng: random.Random) -> dict[str, list[Patch]]:
+    """Return patches that stop at critical points, in a random call of each function."""
+    call = partial(rng.randint, 1, 3)
     return {
         "while preparing data": [interrupt(np, "save", call(), after=True), interrupt(Tokenizer, "save", 1)],
         "while writing a checkpoint": [
             half_a_checkpoint(call()),
-            # In the first the content gets to the disk, in the second the name.
-            within(WholeFiles, "save_checkpoint", call(), interrupt(os, "fsync", chance.randint(1, 2))),
+            # The first fsync writes the content, the second the name.
+            within(AtomicCheckpointIO, "save_checkpoint", call(), interrupt(os, "fsync", rng.randint(1, 2))),
             interrupt(rdm.training.saving, "replace_symlink", call()),
             interrupt(rdm.training.saving, "replace_symlink", call(), after=True),
         ],
@@ -116,12 +116,12 @@ def aimed(chance: random.Random) -> dict[str, list[Patch]]:
 
 
 class Attempt:
-    """A process that trains in ``folder``, or goes on with what is there."""
+    """A process that trains in ``folder``, or resumes the run in it."""
 
     resumed = 0
 
     def __init__(self, folder: Path, *overrides: str, patch: Patch | None = None) -> None:
-        Attempt.resumed += folder.exists() and not rdm.runs.Run(folder).finished
+        Attempt.resumed += folder.exists() and not RunFolder(folder).finished
         self.log = folder.with_name(f"{folder.name}.log")
         self.code: int | None = None
         self.reached, here = os.pipe()
@@ -142,19 +142,19 @@ class Attempt:
         os.close(here)
 
     def wait_for_stop(self) -> bool:
-        """Until the patch has stopped it; False if it ended before."""
+        """Wait until the patch has stopped the process; False if it ended before."""
         ready, _, _ = select.select([self.reached], [], [], LIMIT)
         return bool(ready and os.read(self.reached, 1))
 
     def ended(self) -> bool:
-        """Whether it has an exit code."""
+        """Return whether the process has ended."""
         if self.code is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self.code = os.waitstatus_to_exitcode(status) if pid else None
         return self.code is not None
 
     def wait(self, seconds: float = LIMIT) -> bool:
-        """Until it has ended; False if it goes on for longer."""
+        """Wait until the process has ended; False if it takes longer."""
         until = time.monotonic() + seconds
         while not self.ended() and time.monotonic() < until:
             time.sleep(0.01)
@@ -169,11 +169,11 @@ class Attempt:
         os.kill(self.pid, signal.SIGKILL)
         _, status = os.waitpid(self.pid, 0)
         os.close(self.reached)
-        code = os.waitstatus_to_exitcode(status)  # it may have come to its end this very moment
+        code = os.waitstatus_to_exitcode(status)  # it may have finished just before
         assert code in (0, -signal.SIGKILL), f"exit code {code}\n{self.log.read_text()}"
 
     def ranks(self) -> list[int]:
-        """Both, as soon as they are there; none if it ended before."""
+        """Return the ids of both rank processes once they exist; none if the run ended before."""
         until = time.monotonic() + LIMIT
         while not self.ended():
             assert time.monotonic() < until, f"no two ranks\n{self.log.read_text()}"
@@ -184,34 +184,34 @@ class Attempt:
         return []
 
 
-def single(root: Path, kills: int, chance: random.Random, counts: Counter[str]) -> None:
-    """Chains of kills, an ending each, until there were enough."""
-    began = time.monotonic()
-    Attempt(root / "untouched", f"data.cache={root / 'cache'}").finish()
-    usual = time.monotonic() - began
+def kill_single_process(root: Path, kills: int, rng: random.Random, counts: Counter[str]) -> None:
+    """Kill and resume a run several times, let it finish and compare it; repeat until ``kills`` is reached."""
+    start = time.monotonic()
+    Attempt(root / "uninterrupted", f"data.cache={root / 'cache'}").finish()
+    usual_seconds = time.monotonic() - start
     while counts["kills"] < kills:
-        folder = root / f"killed{counts['bit-equal endings']}"
-        cache = f"data.cache={folder}.cache"  # prepared anew
-        preparing, *others = [(where, chance.choice(patches)) for where, patches in aimed(chance).items()]
+        folder = root / f"killed{counts['bit-equal results']}"
+        cache = f"data.cache={folder}.cache"  # empty, so that data is prepared again
+        preparing, *others = [(point, rng.choice(patches)) for point, patches in critical_points(rng).items()]
         others += [("at a random moment", None)] * 2
-        if counts["kills"]:  # in the order of the first chain there are steps left for whatever is aimed at
-            chance.shuffle(others)
-        for where, patch in (preparing, *others):  # what is prepared is not prepared again
+        if counts["kills"]:  # the order of the first run leaves steps for every critical point
+            rng.shuffle(others)
+        for point, patch in (preparing, *others):  # first, because prepared data is not prepared again
             attempt = Attempt(folder, cache, patch=patch)
-            going_on = attempt.wait_for_stop() if patch else not attempt.wait(chance.uniform(0, usual))
-            if not going_on:
+            running = attempt.wait_for_stop() if patch else not attempt.wait(rng.uniform(0, usual_seconds))
+            if not running:
                 attempt.finish()
                 continue
             attempt.kill()
-            counts.update(["kills", f"  {where}"])
+            counts.update(["kills", f"  {point}"])
         Attempt(folder, cache).finish()
-        compare(root / "untouched", folder, counts)
-    missed = [where for where in aimed(chance) if not counts[f"  {where}"]]
+        compare(root / "uninterrupted", folder, counts)
+    missed = [point for point in critical_points(rng) if not counts[f"  {point}"]]
     assert not missed or not kills, f"never killed {' nor '.join(missed)}"
 
 
-def killed(pid: int) -> bool:
-    """Kill a process; False if it is gone."""
+def kill_process(pid: int) -> bool:
+    """Kill a process; False if it does not exist."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -219,41 +219,41 @@ def killed(pid: int) -> bool:
     return True
 
 
-def compare(untouched: Path, folder: Path, counts: Counter[str]) -> None:
-    assert rdm.runs.Run(folder).finished
-    assert_same_run(untouched, folder)
+def compare(uninterrupted: Path, folder: Path, counts: Counter[str]) -> None:
+    assert RunFolder(folder).finished
+    assert_same_run(uninterrupted, folder)
     assert not list(folder.rglob("*.partial"))
-    counts["bit-equal endings"] += 1
+    counts["bit-equal results"] += 1
     shutil.rmtree(folder)
-    print(f"{counts['kills']} kills, {counts['bit-equal endings']} bit-equal endings", flush=True)
+    print(f"{counts['kills']} kills, {counts['bit-equal results']} bit-equal results", flush=True)
 
 
-def ddp(root: Path, kills: int, chance: random.Random, counts: Counter[str]) -> None:
-    """One of two ranks is killed; the other has to be gone soon after. Chains as above."""
+def kill_ddp_rank(root: Path, kills: int, rng: random.Random, counts: Counter[str]) -> None:
+    """Kill one of two ranks; the other must end soon after. Resume and compare as above."""
     overrides = ["trainer=ddp_cpu", f"data.cache={root / 'cache'}"]
-    began = time.monotonic()
-    Attempt(root / "untouched_ddp", *overrides).finish()
-    usual = time.monotonic() - began
+    start = time.monotonic()
+    Attempt(root / "uninterrupted_ddp", *overrides).finish()
+    usual_seconds = time.monotonic() - start
     while counts["ranks killed"] < kills:
         folder = root / f"killed_ddp{counts['ranks killed']}"
         for _ in range(3):
             attempt, victim = Attempt(folder, *overrides), counts["ranks killed"] % 2
             ranks = attempt.ranks()
-            if attempt.wait(chance.uniform(0, 0.7 * usual)) or not killed(ranks[victim]):
-                attempt.finish()  # it came to its end before
+            if attempt.wait(rng.uniform(0, 0.7 * usual_seconds)) or not kill_process(ranks[victim]):
+                attempt.finish()  # it finished before
                 break
-            began = time.monotonic()
+            start = time.monotonic()
             attempt.wait()
-            if attempt.code == 0 and rdm.runs.Run(folder).finished:
-                attempt.finish()  # the rank had come to its end, but nobody had asked for its exit code
+            if attempt.code == 0 and RunFolder(folder).finished:
+                attempt.finish()  # the rank had finished, but its exit code had not been read
                 break
             assert attempt.code not in (None, 0), f"exit code {attempt.code}\n{attempt.log.read_text()}"
-            assert not any(Path(f"/proc/{pid}").exists() for pid in ranks), "a rank goes on alone"
+            assert not any(Path(f"/proc/{pid}").exists() for pid in ranks), "the other rank is still running"
             os.close(attempt.reached)
             counts["ranks killed"] += 1
-            print(f"rank {victim} killed: all ended after {time.monotonic() - began:.1f} s", flush=True)
+            print(f"rank {victim} killed: all ended after {time.monotonic() - start:.1f} s", flush=True)
         Attempt(folder, *overrides).finish()
-        compare(root / "untouched_ddp", folder, counts)
+        compare(root / "uninterrupted_ddp", folder, counts)
 
 
 def main() -> None:
@@ -262,10 +262,10 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    chance, counts = random.Random(options.seed), Counter[str]()
-    root = Path(mkdtemp())  # not one that cleans up after itself: every child would
-    single(root, options.kills, chance, counts)
-    ddp(root, options.ranks, chance, counts)
+    rng, counts = random.Random(options.seed), Counter[str]()
+    root = Path(mkdtemp())  # not TemporaryDirectory: every forked child would delete it
+    kill_single_process(root, options.kills, rng, counts)
+    kill_ddp_rank(root, options.ranks, rng, counts)
     shutil.rmtree(root)
     counts["resumes"] = Attempt.resumed
     for what, count in counts.items():

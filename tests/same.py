@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rdm.training.checkpoints import load
+from rdm.training.checkpoints import load_archive
 
 
 def assert_same(first: Any, second: Any, path: str = "") -> None:
@@ -25,7 +25,7 @@ def assert_same(first: Any, second: Any, path: str = "") -> None:
 
 def assert_same_run(first: Path, second: Path) -> None:
     """Compare weights, EMA weights, optimiser, schedule, counters, logs, samples and checkpoint names."""
-    states = [load(folder / "checkpoints" / "last.ckpt") for folder in (first, second)]
+    states = [load_archive(folder / "checkpoints" / "last.ckpt") for folder in (first, second)]
     for state in states:
         state.pop("hyper_parameters", None)  # contains the run folder
         assert state["effort"].pop("seconds") > 0

@@ -1,6 +1,7 @@
-"""What clusters and people do to a run: ``python -m tests.stops '{"SignalAfter": {"steps": 5}}' [override ...]``.
+"""train.py interrupted by signals or a full disk.
 
-It is train.py with one of these callbacks in it, which a configuration cannot name.
+``python -m tests.stops '{"SignalAfter": {"steps": 5}}' [override ...]`` runs train.py with one of these callbacks;
+a configuration cannot name them.
 """
 
 import errno
@@ -17,11 +18,11 @@ import pytorch_lightning as pl
 
 from rdm.training.saving import Saving
 
-LIMIT = 60  # seconds until a signal has to be there
+LIMIT = 60  # seconds for a signal to arrive
 
 
 class SignalAfter(pl.Callback):
-    """A signal in the middle of step number ``steps``, to the last rank alone, or to the process that waits for all."""
+    """Sends a signal during step number ``steps``, to the last rank only or to the launching process."""
 
     def __init__(self, steps: int, name: str = "SIGTERM", launcher: bool = False) -> None:
         self.steps, self.number, self.launcher = steps, signal.Signals[name], launcher
@@ -32,13 +33,13 @@ class SignalAfter(pl.Callback):
             saving = trainer.checkpoint_callback
             assert isinstance(saving, Saving)
             os.kill(os.getppid() if self.launcher else os.getpid(), self.number)
-            until = time.monotonic() + LIMIT  # it is handed on when the other process gets to it, maybe steps later
+            until = time.monotonic() + LIMIT  # the launching process may forward it some steps later
             while not saving.signal and time.monotonic() < until:
                 time.sleep(0.01)
 
 
 class FullDisk(pl.Callback):
-    """From step number ``steps`` on nothing gets to the disk."""
+    """Makes every write fail from step number ``steps`` on."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps

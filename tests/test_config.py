@@ -12,8 +12,8 @@ from hydra.errors import ConfigCompositionException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from rdm.cli import explain
-from rdm.config import check_types
+from rdm.app.errors import explain
+from rdm.app.schema import check_types
 from rdm.decoding.beam import BeamSearch
 from rdm.decoding.candidates import MinimumBayesRisk
 from rdm.decoding.routing import Ancestral, Conditional, MaskPredict, PosteriorStep, Unconditional
@@ -25,7 +25,7 @@ from rdm.systems.ar_lm import AutoregressiveLanguageModel
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.base import System
 from rdm.systems.diffusion_lm import DiffusionLanguageModel
-from rdm.training.setup import check_parts, check_task
+from rdm.app.checks import check_parts, check_task
 from rdm.training.sharding import Sharded
 from rdm.vocab import Vocab
 

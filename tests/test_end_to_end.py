@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from rdm.data.toy_language import ToyLanguage
-from rdm.runs import Run
+from rdm.app.run_folder import RunFolder
 from tests.scripts import ROOT, script
 
 SMALL = [
@@ -56,7 +56,7 @@ def test_train_in_a_new_process(tmp_path: Path) -> None:
 def test_contents_of_the_run_folder(run: Path) -> None:
     for name in ("config.yaml", "tokenizer.json", "versions.json", "metrics.csv", "samples/step_0000006.md"):
         assert (run / name).is_file(), name
-    assert Run(run).finished
+    assert RunFolder(run).finished
     checkpoints = sorted(file.name for file in (run / "checkpoints").iterdir())
     assert checkpoints == ["last.ckpt", "step_0000003.ckpt", "step_0000006.ckpt"]
     assert {"val/bleu", "val/loss", "train/loss"} <= set((run / "metrics.csv").read_text().splitlines()[0].split(","))

@@ -63,7 +63,7 @@ def test_resume_auto_continues_in_the_same_folder(unbroken: Path, tmp_path: Path
     """Without a run in the folder it starts one. Partial files of a killed process are removed."""
     folder = tmp_path / "run"
     printed = stopped(folder, "resume=auto", steps=5, code=143)
-    assert "SIGTERM: saved at step 5; the same command with resume=auto continues from there" in printed
+    assert "SIGTERM: saved at step 5; run the same command with resume=auto to resume" in printed
     assert not RunFolder(folder).finished
     scrap = folder / "checkpoints" / ".step_0000006.ckpt.partial"
     scrap.write_bytes(b"half")
@@ -194,4 +194,4 @@ def test_killed_and_resumed() -> None:
     command = [sys.executable, "-m", "tests.chaos", "--kills=2", "--ranks=1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 bit-equal endings" in done.stdout
+    assert "2 bit-equal results" in done.stdout

@@ -21,8 +21,8 @@ from rdm.evaluation.results import append, check_writable, find_row
 from rdm.evaluation.settings import decoding_settings, evaluation_hash
 from rdm.evaluation.tables import main_value
 from rdm.hashing import settings_hash
-from rdm.training.cost import machine
 from rdm.training.loggers import log_row
+from rdm.training.training_cost import describe_machine
 
 
 def job(config: DictConfig) -> JobResult:
@@ -65,7 +65,7 @@ def job(config: DictConfig) -> JobResult:
         "sentences_per_second": float(f"{len(questions) / outputs.seconds:.4g}"),
         **({} if outputs.calls_per_sentence is None else {"calls_per_sentence": outputs.calls_per_sentence}),
         "training": model.cost,
-        "machine": machine(),
+        "machine": describe_machine(),
         "hypotheses": str(hypotheses),
         "commit": git_commit(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S"),

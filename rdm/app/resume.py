@@ -8,7 +8,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from rdm.app.run_folder import RunFolder, warn
 from rdm.data.codec import Codec
 from rdm.errors import require
-from rdm.training.checkpoints import DamagedCheckpoint, check_compatible, read_checkpoint
+from rdm.training.checkpoints import DamagedCheckpointError, check_fits, read_checkpoint
 
 
 def compatible_checkpoint(run: RunFolder, config: DictConfig, codec: Codec, other_folder: bool = False) -> Path | None:
@@ -20,12 +20,12 @@ def compatible_checkpoint(run: RunFolder, config: DictConfig, codec: Codec, othe
     for file in files:
         try:
             state = read_checkpoint(file)
-        except DamagedCheckpoint as error:
+        except DamagedCheckpointError as error:
             if run.checkpoint is not None:
                 raise
             rank_zero_only(warn)(f"{error}; resuming from the one before")
             continue
-        check_compatible(file, state, OmegaConf.to_container(config.system, resolve=True), codec.tokenizer)
+        check_fits(file, state, OmegaConf.to_container(config.system, resolve=True), codec.tokenizer)
         averaged, averages = "current_model_state" in state, bool(config.callbacks.get("ema"))
         require(averages or not averaged, f"ckpt: {file} was trained with callbacks.ema; keep it")
         step, last = state["global_step"], config.trainer.max_steps

@@ -51,7 +51,7 @@ def fit(config: DictConfig, run: RunFolder, resume: bool) -> JobResult:
     if checkpoint is not None:
         print_once(f"resuming from {checkpoint}")
     saving = trainer.checkpoint_callback
-    with saving.handling_signals(trainer) if isinstance(saving, Saving) else nullcontext():
+    with saving.handle_signals(trainer) if isinstance(saving, Saving) else nullcontext():
         trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
     rank_zero_only(run.mark_finished)()
     print_once(f"done: python evaluate.py ckpt={config.run_dir}")
@@ -66,7 +66,6 @@ def build_module(config: DictConfig, data: TextDataModule) -> TrainingModule:
     system = instantiate(config.system)
     system.check(instantiate(config.decoding))
     system.fit_to(data.target_counts)
-    data.count = system.counts
     if config.compile:
         compile_layers(system)
     module = TrainingModule(system, instantiate(config.optimizer))

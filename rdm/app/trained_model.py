@@ -18,7 +18,8 @@ from rdm.decoding.base import Decoding
 from rdm.errors import UserError, require
 from rdm.models.int8 import in_int8
 from rdm.systems.base import System
-from rdm.training.checkpoints import check_compatible, read_checkpoint
+from rdm.training.checkpoints import check_fits, read_checkpoint
+from rdm.training.training_cost import CHECKPOINT_KEY
 
 TRAINING_GROUPS = ("data", "model", "system", "diffusion", "reweighting", "optimizer")
 """Config groups that make a model."""
@@ -141,7 +142,7 @@ def load_system(folder: Path, files: Stamped) -> tuple[System, dict[str, Any]]:
     system = build(config.system, "system", System)
     states = [read_checkpoint(file) for file, _ in files]
     for (file, _), state in zip(files, states, strict=True):
-        check_compatible(file, state, OmegaConf.to_container(config.system, resolve=True), codec.tokenizer)
+        check_fits(file, state, OmegaConf.to_container(config.system, resolve=True), codec.tokenizer)
     weights = average_weights([state["state_dict"] for state in states])
     try:
         system.load_state_dict({name.removeprefix("system."): value for name, value in weights.items()})
@@ -152,7 +153,7 @@ def load_system(folder: Path, files: Stamped) -> tuple[System, dict[str, Any]]:
         "overrides": run.overrides,
         "parameters": sum(parameter.numel() for parameter in system.parameters()),
         "steps": int(states[-1]["global_step"]),
-        **states[-1].get("cost", {}),
+        **states[-1].get(CHECKPOINT_KEY, {}),
     }
     return system.eval(), cost
 

@@ -1,1 +1,1 @@
-"""``python -m rdm.bench``: how fast training and decoding are, in units of this machine's own matrix product."""
+"""``python -m rdm.bench``: speed of training and decoding relative to the machine's matrix-product rate."""

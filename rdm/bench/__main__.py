@@ -1,4 +1,4 @@
-"""``python -m rdm.bench [--quick]``: tables, ``bench.json`` and a picture of how things grow."""
+"""``python -m rdm.bench [--quick]``: measure speed; prints tables, writes ``bench.json`` and a figure."""
 
 import json
 from collections.abc import Mapping
@@ -9,17 +9,18 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from rdm import cli
+from rdm.app.arguments import Parser
+from rdm.app.scripts import run_module
 from rdm.bench.cases import FULL, OFFICIAL, QUICK, SECTIONS, Size
 from rdm.bench.figure import draw
-from rdm.bench.measure import Measurement, gemm_rate, noisy
+from rdm.bench.timing import Measurement, find_noisy, gemm_rate
 from rdm.evaluation.results import check_writable
 
-WIDTH = 140  # of a table that is written to a file
+FILE_WIDTH = 140  # columns of a table that is redirected to a file
 
 
 def run(size: Size, only: str | None = None) -> list[Measurement]:
-    """All measurements, or those of one section."""
+    """Return the measurements of all sections, or of one."""
     results = []
     with Progress(transient=True) as progress:
         for section in SECTIONS:
@@ -33,9 +34,9 @@ def run(size: Size, only: str | None = None) -> list[Measurement]:
 
 
 def show(results: list[Measurement], official: Mapping[tuple[str, str], float]) -> None:
-    """A table for each section; ``official`` are rates per GFLOP/s by section and name."""
+    """Print a table per section; ``official`` holds rates per GFLOP/s by section and name."""
     console = Console()
-    console = console if console.is_terminal else Console(width=WIDTH)
+    console = console if console.is_terminal else Console(width=FILE_WIDTH)
     sections: dict[tuple[str, str], list[Measurement]] = {}
     for result in results:
         sections.setdefault((result.section, result.unit), []).append(result)
@@ -60,21 +61,21 @@ def show(results: list[Measurement], official: Mapping[tuple[str, str], float]) 
 
 
 def main() -> None:
-    parser = cli.Parser(prog="python -m rdm.bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small models, few repetitions: a minute")
-    parser.add_argument("--only", choices=[section.__name__ for section in SECTIONS], help="one section")
-    parser.add_argument("--out", type=Path, default=Path("outputs/bench"), help="folder for bench.json and the picture")
+    parser = Parser(prog="python -m rdm.bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small models, few repetitions; takes a minute")
+    parser.add_argument("--only", choices=[section.__name__ for section in SECTIONS], help="run one section only")
+    parser.add_argument("--out", type=Path, default=Path("outputs/bench"), help="folder for bench.json and bench.png")
     arguments = parser.parse_args()
     check_writable(arguments.out / "bench.json")
     size = QUICK if arguments.quick else FULL
-    gemm_rate()  # a machine that was idle takes a moment to come up to speed
+    gemm_rate()  # warm-up: an idle machine starts slowly
     results = run(size, arguments.only)
     show(results, OFFICIAL if size is FULL else {})
     rates = [rate for result in results for rate in (result.gflops_before, result.gflops_after)]
     product = f"matrix product {min(rates):.0f} to {max(rates):.0f} GFLOP/s, median {median(rates):.0f}"
     print(f"model {size.model}, vocabulary {size.vocabulary:,}; {product}")
-    if unsure := "; ".join(f"{result.section}: {result.name}" for result in noisy(results)):
-        print(f"warning: the matrix product changed by more than a fifth, measure these again: {unsure}")
+    if names := "; ".join(f"{result.section}: {result.name}" for result in find_noisy(results)):
+        print(f"warning: the matrix product changed by more than a fifth; repeat these: {names}")
     arguments.out.mkdir(parents=True, exist_ok=True)
     record = {"model": size.model, "vocabulary": size.vocabulary}
     rows = [result.row() for result in results]
@@ -84,4 +85,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run_module(main)

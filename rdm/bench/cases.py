@@ -1,40 +1,37 @@
-"""What is measured: systems with random weights on random text, built from the configuration all others are."""
+"""Benchmark cases: systems with random weights on random text, built from the same configuration as runs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from torch import Tensor
 
-from rdm.bench.measure import Measurement, Stopwatch, measure
-from rdm.data.batching import Batch, counts_of
+from rdm.bench.inputs import compose_config, random_batch
+from rdm.bench.timing import Measurement, Stopwatch, time_action
+from rdm.data.batching import Batch
 from rdm.models.int8 import in_int8
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.base import System
 from rdm.training.module import combine
 from rdm.training.setup import computes_in_bf16
-from rdm.vocab import Vocab
 
-CONF = Path(__file__).parent.parent.parent / "conf"
 TOKENS = "target tokens/s"
 SENTENCES = "sentences/s"
 
 
 @dataclass(frozen=True)
 class Size:
-    """How large the models are, and how often they are asked."""
+    """Sizes of models and inputs, and numbers of repetitions."""
 
     model: str
-    growing: str  # the model that growth is measured with
+    growing: str  # the model of the section ``growth``
     language_model: str
     vocabulary: int
-    repetitions: int  # of a training step; decoding is repeated three times
-    sources: int  # decoded at once by the strategies
-    vocabularies: tuple[int, ...]  # these four: what growth is measured over
+    repetitions: int  # of a training step; decoding is repeated 3 times
+    sources: int  # batch size of the section ``decoding``
+    vocabularies: tuple[int, ...]  # the last four are the values of the section ``growth``
     lengths: tuple[int, ...]
     batches: tuple[int, ...]
     iterations: tuple[int, ...]
@@ -54,8 +51,8 @@ FULL = Size(
 )
 
 
-# The authors' implementation, per GFLOP/s, measured with the same model on two CPU cores: target tokens/s in training,
-# and sentences/s of its adaptive decoding (25 sources, 5 candidates, 10 iterations).
+# Rates of the authors' implementation per GFLOP/s, measured with the same model on two CPU cores: target tokens/s in
+# training, and sentences/s of its adaptive decoding (25 sources, 5 candidates, 10 iterations).
 OFFICIAL = {
     ("training", "rdm_absorbing, conditioned"): 1.25,
     ("training", "rdm_multinomial, conditioned"): 0.88,
@@ -80,26 +77,15 @@ QUICK = Size(
 
 
 def build(size: int, *choices: str) -> tuple[System, Any]:
-    """A system and a decoding strategy with random weights, for a vocabulary of ``size``."""
-    with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
-        config = compose("train", list(choices))
+    """Return a system with random weights and a decoding strategy, for a vocabulary of ``size``."""
+    config = compose_config("train", choices)
     config.vocab = {**config.vocab, "size": size}
     torch.manual_seed(0)
     return instantiate(config.system), instantiate(config.decoding)
 
 
-def random_batch(vocabulary: int, sentences: int, length: int, given: bool = True) -> Batch:
-    """``sentences`` pairs of ``length`` tokens each side, special symbols included; or windows with nothing given."""
-    vocab = Vocab(vocabulary)
-    source, target = torch.randint(len(vocab.specials), vocabulary, (2, sentences, length))
-    for side in (source, target):
-        side[:, 0], side[:, -1] = vocab.bos, vocab.eos
-    source = source if given else source[:, :0]
-    return Batch(source, target, torch.arange(sentences), counts_of(target, vocab))
-
-
 class FixedLengths:
-    """Length candidates of ``length`` tokens, whatever an untrained head says."""
+    """Length choice that ignores the length head: all candidates have ``length`` tokens."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -109,38 +95,38 @@ class FixedLengths:
 
 
 def train(section: str, name: str, system: System, batch: Batch, repetitions: int, bf16: bool = False) -> Measurement:
-    """Forward, backward and update: no clipping, averaging, guard or logging, which a run has as well."""
+    """Time forward, backward and update, without the clipping, EMA, guard and logging of a run."""
     system.train()
-    optimizer = torch.optim.AdamW(system.parameters(), fused=True)
+    optimizer, counts = torch.optim.AdamW(system.parameters(), fused=True), system.counts(batch)
 
     def step(watch: Stopwatch) -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             terms = system.loss(batch)
-        loss = combine(terms, {term.name: term.total / batch.counts[term.unit] for term in terms})
-        with watch.running():  # the gradient of a loss is computed with the loss: all of this is the network's
+        loss = combine(terms, {term.name: term.total / counts[term.unit] for term in terms})
+        with watch.running():  # counted as the network, because the gradient of the loss cannot be told apart
             loss.backward()
             optimizer.step()
         optimizer.zero_grad()
 
-    return measure(section, name, TOKENS, float(batch.counts["tokens"]), step, repetitions)
+    return time_action(section, name, TOKENS, float(counts["tokens"]), step, repetitions)
 
 
 def decode(section: str, name: str, system: System, decoding: Any, source: Tensor, repetitions: int = 3) -> Measurement:
-    """Sentences as long as their sources: candidates of one length, with no padding and so no mask.
+    """Time decoding of sentences as long as their sources, without padding and masks.
 
-    What does not choose lengths writes as much as it always does.
+    Strategies that do not choose a length are unaffected.
     """
     system.eval()
     length = source.shape[1] - 2
     decoding.length_choice = FixedLengths(length)
     if isinstance(system, AutoregressiveSystem):
-        system.decoder.max_length = length  # an untrained model does not know when to end
+        system.decoder.max_length = length  # an untrained model does not predict <eos>
     action = lambda watch: system.generate(source, decoding)  # noqa: E731
-    return measure(section, name, SENTENCES, len(source), action, repetitions)
+    return time_action(section, name, SENTENCES, len(source), action, repetitions)
 
 
 def training(size: Size) -> Iterator[Measurement]:
-    """Every system, the diffusion systems with one noised copy of a sentence and with a conditioned pair."""
+    """Time training of every system; diffusion systems with one noised copy and with a conditioned pair."""
     batch, vocabulary, repetitions = random_batch(size.vocabulary, 64, 24), size.vocabulary, size.repetitions
     for diffusion in ("rdm_absorbing", "rdm_multinomial", "absorbing", "multinomial"):
         for pairing in ("conditioned", "single"):
@@ -161,9 +147,9 @@ def training(size: Size) -> Iterator[Measurement]:
 
 
 def decoding(size: Size) -> Iterator[Measurement]:
-    """The strategies with 10 iterations and 5 candidates (``mbr``: 10), what makes them faster, and other systems'."""
+    """Time the strategies with 10 iterations and 5 candidates (``mbr``: 10), int8 and pruning, and other systems."""
     source, model = random_batch(size.vocabulary, size.sources, 24).source, f"model={size.model}"
-    for diffusion, strategy in (
+    for diffusion, choice in (
         ("rdm_absorbing", "rdm"),
         ("rdm_multinomial", "rdm"),
         ("rdm_absorbing", "rdm_gumbel"),
@@ -174,24 +160,26 @@ def decoding(size: Size) -> Iterator[Measurement]:
         ("multinomial", "vanilla"),
         ("rdm_absorbing", "mbr"),
     ):
-        system, how = build(size.vocabulary, f"diffusion={diffusion}", f"decoding={strategy}", model)
-        yield decode("decoding", f"{diffusion}, {strategy}", system, how, source)
+        system, strategy = build(size.vocabulary, f"diffusion={diffusion}", f"decoding={choice}", model)
+        yield decode("decoding", f"{diffusion}, {choice}", system, strategy, source)
     for diffusion in ("rdm_absorbing", "rdm_multinomial"):
-        system, how = build(size.vocabulary, f"diffusion={diffusion}", "decoding=rdm", model)
-        yield decode("decoding", f"{diffusion}, rdm, int8", in_int8(system.eval()), how, source)
-        how.prune_after = 4  # RESULTS.md has what that costs on real text
-        yield decode("decoding", f"{diffusion}, rdm, pruned after 4", system, how, source)
-        yield decode("decoding", f"{diffusion}, rdm, pruned after 4, int8", in_int8(system), how, source)
-    system, how = build(size.vocabulary, "system=diffuseq")
-    yield decode("decoding", "diffuseq (diffuseq_tiny), diffuseq_ddim", system, how, source)
-    prompts = random_batch(size.vocabulary, 4, 16).source  # to be continued to windows of 64 tokens
-    for name, strategy in (("lm", "open_ended"), ("ar_lm", "left_to_right")):
-        system, how = build(size.vocabulary, f"system={name}", f"model={size.language_model}")  # brings its strategy
-        yield decode("decoding", f"{name} ({size.language_model}), {strategy}, 48 tokens", system, how, prompts)
+        system, strategy = build(size.vocabulary, f"diffusion={diffusion}", "decoding=rdm", model)
+        yield decode("decoding", f"{diffusion}, rdm, int8", in_int8(system.eval()), strategy, source)
+        strategy.prune_after = 4  # its effect on quality is in RESULTS.md
+        yield decode("decoding", f"{diffusion}, rdm, pruned after 4", system, strategy, source)
+        yield decode("decoding", f"{diffusion}, rdm, pruned after 4, int8", in_int8(system), strategy, source)
+    system, strategy = build(size.vocabulary, "system=diffuseq")
+    yield decode("decoding", "diffuseq (diffuseq_tiny), diffuseq_ddim", system, strategy, source)
+    prompts = random_batch(size.vocabulary, 4, 16).source  # continued to windows of 64 tokens
+    for name, choice in (("lm", "open_ended"), ("ar_lm", "left_to_right")):
+        system, strategy = build(
+            size.vocabulary, f"system={name}", f"model={size.language_model}"
+        )  # sets its own strategy
+        yield decode("decoding", f"{name} ({size.language_model}), {choice}, 48 tokens", system, strategy, prompts)
 
 
 def latency(size: Size) -> Iterator[Measurement]:
-    """One length candidate against the autoregressive model of the same size, by sentences at once."""
+    """Time one length candidate and the autoregressive model of the same size, by batch size."""
     one = "decoding=rdm", "decoding.length_candidates=1"
     for name, *choices in (
         ("rdm_absorbing, 4 iterations", *one, "decoding.steps=4"),
@@ -199,22 +187,22 @@ def latency(size: Size) -> Iterator[Measurement]:
         ("ar, greedy", "system=ar", "decoding=greedy"),
         ("ar, beam", "system=ar", "decoding=beam"),
     ):
-        system, how = build(size.vocabulary, *choices, f"model={size.model}")
+        system, strategy = build(size.vocabulary, *choices, f"model={size.model}")
         for sources in (1, 8, 32):
-            yield decode(f"batch {sources}", name, system, how, random_batch(size.vocabulary, sources, 24).source)
+            yield decode(f"batch {sources}", name, system, strategy, random_batch(size.vocabulary, sources, 24).source)
 
 
 def growth(size: Size) -> Iterator[Measurement]:
-    """Training and decoding of RDM-absorbing as one thing grows and the others stay."""
+    """Time training and decoding of RDM-absorbing as one dimension grows and the others are fixed."""
 
     def both(
-        what: str, value: int, vocabulary: int = 1000, sentences: int = 16, length: int = 24, steps: int = 4
+        dimension: str, value: int, vocabulary: int = 1000, sentences: int = 16, length: int = 24, steps: int = 4
     ) -> Iterator[Measurement]:
-        system, how = build(vocabulary, f"model={size.growing}", f"decoding.steps={steps}", "model.max_length=256")
+        system, strategy = build(vocabulary, f"model={size.growing}", f"decoding.steps={steps}", "model.max_length=256")
         batch = random_batch(vocabulary, sentences, length)
-        if what != "iterations":
-            yield train(f"training by {what}", str(value), system, batch, size.repetitions)
-        yield decode(f"decoding by {what}", str(value), system, how, batch.source)
+        if dimension != "iterations":
+            yield train(f"training by {dimension}", str(value), system, batch, size.repetitions)
+        yield decode(f"decoding by {dimension}", str(value), system, strategy, batch.source)
 
     for value in size.vocabularies:
         yield from both("vocabulary", value, vocabulary=value)
@@ -227,15 +215,14 @@ def growth(size: Size) -> Iterator[Measurement]:
 
 
 def loading(size: Size) -> Iterator[Measurement]:
-    """One epoch of the generated text, from the prepared files to padded batches."""
-    with initialize_config_dir(str(CONF.resolve()), version_base="1.3"):
-        config = compose("train", [f"data.corpus.train_size={size.vocabulary * 2}"])
+    """Time one epoch of the generated text, from prepared files to padded batches."""
+    config = compose_config("train", [f"data.corpus.train_size={size.vocabulary * 2}"])
     data = instantiate(config.data.module)
     data.prepare_data()
     data.setup("fit")
     loader = data.train_dataloader()
     tokens = float(sum(batch.counts["tokens"] for batch in loader))
-    yield measure("data", "toy_translation", TOKENS, tokens, lambda watch: sum(1 for _ in loader), size.repetitions)
+    yield time_action("data", "toy_translation", TOKENS, tokens, lambda watch: sum(1 for _ in loader), size.repetitions)
 
 
 SECTIONS = (training, decoding, latency, growth, loading)

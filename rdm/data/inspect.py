@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from rdm import cli
-from rdm.config import check_types
+from rdm.app.arguments import Parser
+from rdm.app.scripts import run_module
+from rdm.app.schema import check_types
 from rdm.data.corpus import Split
 from rdm.data.module import TextDataModule
 from rdm.errors import UserError
@@ -106,4 +107,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run_module(main)

@@ -93,6 +93,10 @@ class System(nn.Module, ABC):
         With a ``template [B, N]`` only its ``<mask>`` symbols are filled, and everything else stays as it is.
         """
 
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the denominators of the loss terms, by :attr:`Term.unit`, as scalar tensors."""
+        return batch.counts
+
     def likelihood(
         self, batch: Batch, draws: int | None = None, generator: torch.Generator | None = None
     ) -> Likelihood | None:

@@ -1,1 +1,1 @@
-"""The LightningModule, its optimiser and the callbacks around it."""
+"""The LightningModule, optimisers, callbacks and checkpoints."""

@@ -1,40 +1,34 @@
-"""Loggers: they go on where a run was killed, and keep what belongs to one job apart from the next."""
+"""Loggers that continue after a resume, and W&B runs that end with their job."""
 
-import csv
-import functools
-import io
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, TypeVar
+from typing import Any
 
 import pytorch_lightning.loggers as lightning
-from omegaconf import DictConfig
 from pytorch_lightning.loggers import Logger, WandbLogger
 
 from rdm.errors import UserError
 from rdm.files import write_text
+from rdm.training.lightning_internals import prepend_csv_rows, read_csv_rows
 
-Result = TypeVar("Result")
-# What tells runs of an ablation apart: tags, and what is trained also the group, whose curves W&B averages over seeds.
-TRAINED = ("data", "system", "diffusion", "reweighting")
-TAGGED = (*TRAINED, "decoding", "schedule", "steps")
+GROUPED_BY = ("data", "system", "diffusion", "reweighting")
+"""Config groups that make up the W&B group, over whose seeds W&B averages curves."""
+TAGS = (*GROUPED_BY, "decoding", "schedule", "steps")
 
 
 class CSVLogger(lightning.CSVLogger):
-    """Rows are saved with a checkpoint: after a resume none is missing, and none of a lost step is there twice."""
+    """Logger whose rows are saved in checkpoints: a resumed run lacks no row and repeats none."""
 
-    def so_far(self) -> str:
-        """``metrics.csv`` as it should be now."""
-        self.save()
-        file = Path(self.experiment.metrics_file_path)
-        return file.read_text(encoding="utf-8") if file.exists() else ""
+    def export_rows(self) -> str:
+        """Return all rows logged so far, as the text of ``metrics.csv``."""
+        return read_csv_rows(self)
 
-    def go_on_from(self, rows: str) -> None:
-        """Begin with ``rows``. What was in the file before is gone already: Lightning empties it."""
-        self.experiment.metrics[:0] = csv.DictReader(io.StringIO(rows))
-        self.save()
+    def restore_rows(self, rows: str) -> None:
+        """Start ``metrics.csv`` with ``rows``."""
+        prepend_csv_rows(self, rows)
 
 
 def wandb_logger(
@@ -45,11 +39,11 @@ def wandb_logger(
     name: str | None = None,
     offline: bool | None = None,
 ) -> WandbLogger:
-    """Weights & Biases; without a key the run is kept offline, instead of asking for one.
+    """Return a logger for Weights & Biases; without an API key the run is offline, and none is asked for.
 
     Args:
         job_type: ``train`` or ``evaluate``.
-        choices: the word chosen for each config group; group and tags follow from them.
+        choices: the choice of each config group, from which the W&B group and tags are made.
     """
     try:
         import wandb
@@ -57,46 +51,42 @@ def wandb_logger(
         raise UserError("logger=wandb needs the loggers extra: pip install -e '.[loggers]'") from error
     if offline is None:
         offline = not wandb.login(prompt=False)
-    # Said twice: after the look for a key, wandb no longer reads the environment variable that Lightning sets.
+    # wandb.login has read the environment already, so the WANDB_MODE that Lightning sets has no effect.
     mode: dict[str, Any] = {"mode": "offline"} if offline else {}
     return WandbLogger(
         project=project,
         save_dir=save_dir,
         name=name,
-        id=identity(Path(save_dir)) if job_type == "train" else None,
+        id=wandb_run_id(Path(save_dir)) if job_type == "train" else None,
         offline=offline,
-        group="/".join(str(choices[each]) for each in TRAINED if each in choices),
+        group="/".join(str(choices[each]) for each in GROUPED_BY if each in choices),
         job_type=job_type,
-        tags=[f"{each}:{choices[each]}" for each in TAGGED if each in choices],
+        tags=[f"{each}:{choices[each]}" for each in TAGS if each in choices],
         **mode,
     )
 
 
-def identity(folder: Path) -> str:
-    """The W&B id of the run in ``folder``, which keeps it when it is resumed."""
+def wandb_run_id(folder: Path) -> str:
+    """Return the W&B id of the run in ``folder``; it is kept in a file, so that a resume continues the W&B run."""
     file = folder / "wandb_id"
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(file, token_hex(4))
+        write(file, token_hex(4))
     return file.read_text(encoding="utf-8")
 
 
-def one_run(job: Callable[[DictConfig], Result]) -> Callable[[DictConfig], Result]:
-    """Decorates a script: a W&B run left open would take in what the next job of a sweep logs."""
-
-    @functools.wraps(job)
-    def closing(config: DictConfig) -> Result:
-        try:
-            return job(config)
-        finally:
-            if "wandb" in sys.modules:
-                sys.modules["wandb"].finish()
-
-    return closing
+@contextmanager
+def closing_wandb() -> Iterator[None]:
+    """Finish the W&B run at the end of a job; left open, it would receive the logs of a sweep's next job."""
+    try:
+        yield
+    finally:
+        if "wandb" in sys.modules:
+            sys.modules["wandb"].finish()
 
 
 def log_row(logger: Logger, row: Mapping[str, Any]) -> None:
-    """A result row: its settings as hyper-parameters, and the metrics that have a value."""
+    """Log a result row: its settings as hyperparameters, and its metrics except those without a value."""
     logger.log_hyperparams({name: value for name, value in row.items() if name != "metrics"})
     values = {f"{row['split']}/{name}": metric["value"] for name, metric in row["metrics"].items()}
     speed = {f"{row['split']}/sentences_per_second": row["sentences_per_second"]}

@@ -1,4 +1,4 @@
-"""A callback that looks at what the model writes: at every validation it decodes the same few sources."""
+"""Callback that decodes the same few sources at every validation."""
 
 from dataclasses import dataclass
 from functools import singledispatch
@@ -12,8 +12,8 @@ from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger, Wand
 from rdm.data.module import TextDataModule
 from rdm.errors import require
 from rdm.evaluation.decode import decode_sources
-from rdm.evaluation.markup import markdown
 from rdm.evaluation.metrics.corpus import sacre_bleu
+from rdm.evaluation.markup import markdown
 from rdm.page.page import render
 from rdm.page.trajectory import Example, trace_decoding
 from rdm.training.module import TrainingModule
@@ -21,27 +21,27 @@ from rdm.training.module import TrainingModule
 
 @dataclass(frozen=True)
 class Samples:
-    """What one validation produced, for people to read."""
+    """Decoded examples of one validation, for reading."""
 
     step: int
     table: list[tuple[str, str, str]]  # source, reference, output
-    examples: list[Example]  # how the same sources were decoded
+    examples: list[Example]  # the decoding trajectories of the same sources
 
     def markdown(self) -> str:
-        """The table, and the first source iteration by iteration."""
+        """Return the table, and every iteration for the first source."""
         table = markdown(("source", "reference", "output"), self.table)
         trace = self.examples[0].trajectories[0].lines()
         return "\n".join([f"# Samples at step {self.step}", "", table, "", "```", *trace, "```", ""])
 
 
 class SampleAtValidation(pl.Callback):
-    """Decodes the first validation sources, logs BLEU, a table of source / reference / output, and the decoding page.
+    """Decodes the first validation sources; logs BLEU, a table of source / reference / output, and the decoding page.
 
     Args:
-        decoding: the strategy, as handed to ``System.generate``.
-        sentences: how many sources make up the BLEU.
-        shown: how many of them go into the table and onto the page.
-        seed: of the decoding noise, the same every time.
+        decoding: the strategy, passed to ``System.generate``.
+        sentences: number of sources for BLEU.
+        shown: number of them in the table and on the page.
+        seed: seed of the decoding, the same at every validation.
     """
 
     def __init__(self, decoding: Any, sentences: int = 100, shown: int = 5, seed: int = 0) -> None:
@@ -50,18 +50,18 @@ class SampleAtValidation(pl.Callback):
         self.decoding, self.sentences, self.shown, self.seed = decoding, sentences, shown, seed
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        # Once, and before the first step: text that cannot be asked about should not end a run at its first validation.
+        # Before the first step: validation text that cannot be decoded should not end a run at its first validation.
         data: TextDataModule = trainer.datamodule  # type: ignore[attr-defined]
-        self.asked = data.questions("valid").first(self.sentences)
+        self.questions = data.questions("valid").first(self.sentences)
 
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        # Between start and end of a validation epoch the averaged weights are in, whatever the order of callbacks.
+        # Between the start and the end of a validation epoch the model holds the EMA weights, in any callback order.
         if batch_idx != 0 or trainer.sanity_checking:
             return
-        # All ranks decode the same, because a model may be spread over them, and log one value, so that a checkpoint
-        # may be chosen by it.
+        # All ranks decode the same sources, because the model may be sharded. They log one value, so that a callback
+        # may select checkpoints by it.
         bleu = self._sample(trainer, pl_module)
         pl_module.log("val/bleu", trainer.strategy.broadcast(bleu), prog_bar=True, on_epoch=True, batch_size=1)
 
@@ -69,26 +69,27 @@ class SampleAtValidation(pl.Callback):
     def _sample(self, trainer: pl.Trainer, module: pl.LightningModule) -> float:
         assert isinstance(module, TrainingModule)
         data: TextDataModule = trainer.datamodule  # type: ignore[attr-defined]
-        asked = self.asked
+        questions = self.questions
+        batch_size, codec = data.loading.eval_sentences, data.codec
         outputs = decode_sources(
-            module.system, self.decoding, data.codec, asked.rows, data.loading.eval_sentences, self.seed, progress=False
+            module.system, self.decoding, codec, questions.rows, batch_size, self.seed, progress=False
         ).texts
-        shown, step = asked.first(self.shown), trainer.global_step
-        ways = trace_decoding(f"step {step}", module.system, self.decoding, data.codec, shown.rows, self.seed)
-        each = zip(shown.sources, ways, *shown.references, strict=True)
+        shown, step = questions.first(self.shown), trainer.global_step
+        trajectories = trace_decoding(f"step {step}", module.system, self.decoding, codec, shown.rows, self.seed)
+        columns = zip(shown.sources, trajectories, *shown.references, strict=True)
         samples = Samples(
             step=step,
             table=list(zip(shown.sources, shown.references[0], outputs[: self.shown], strict=True)),
-            examples=[Example(source, list(references), [way]) for source, way, *references in each],
+            examples=[Example(source, list(references), [trajectory]) for source, trajectory, *references in columns],
         )
         for logger in trainer.loggers if trainer.is_global_zero else ():
             log_samples(logger, samples)
-        return sacre_bleu(outputs, asked.references)[0]
+        return sacre_bleu(outputs, questions.references)[0]
 
 
 @singledispatch
 def log_samples(logger: Logger, samples: Samples) -> None:
-    """Send samples to a logger in the form it takes; loggers that take no text get none."""
+    """Log samples in the form the logger supports; other loggers get none."""
 
 
 @log_samples.register
@@ -108,7 +109,7 @@ def _(logger: TensorBoardLogger, samples: Samples) -> None:
 def _(logger: WandbLogger, samples: Samples) -> None:
     rows = [list(row) for row in samples.table]
     logger.log_table("samples", columns=["source", "reference", "output"], data=rows)
-    import wandb  # only there if it was chosen
+    import wandb  # an optional dependency, installed if this logger is used
 
-    # Not injected into: the page has its own style, and fetches nothing.
+    # inject=False: the page has its own style sheet and loads nothing.
     logger.experiment.log({"decoding": wandb.Html(render(samples.examples), inject=False)})

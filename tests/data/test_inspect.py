@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rdm.cli import explain
+from rdm.app.errors import explain
 from rdm.data import inspect
 from rdm.data.toy import ToyText, ToyTranslation
 from tests.data.helpers import open_ended, pairs

@@ -1,6 +1,6 @@
-"""Train with a step that is not finite: ``python -m tests.training.guarded FOLDER`` does it in two processes.
+"""Training with a non-finite step; ``python -m tests.training.guarded FOLDER`` runs it on two ranks.
 
-Run as a process of its own, because DDP forks one for every rank.
+DDP forks a process per rank, so the tests run this file in a subprocess.
 """
 
 import sys
@@ -19,7 +19,7 @@ from tests.builders import tiny_system, toy_data
 
 
 class Spoil(torch.autograd.Function):
-    """Multiplies a value on the way forward, and its gradient on the way back."""
+    """Multiplies a value in the forward pass and its gradient in the backward pass."""
 
     @staticmethod
     def forward(context: Any, x: Tensor, forward: float, backward: float) -> Tensor:  # type: ignore[override]
@@ -32,14 +32,14 @@ class Spoil(torch.autograd.Function):
 
 
 class Poisoned(TrainingModule):
-    """Training in which the loss, or only its gradient, is not finite in one micro-batch of one rank."""
+    """Training module whose loss, or only its gradient, is not finite in one micro-batch of one rank."""
 
     def __init__(self, at: int, rank: int = 0, loss: float = float("nan"), gradient: float = float("nan")) -> None:
         torch.manual_seed(0)
         self.data = toy_data(max_tokens=None, max_sentences=4)
         super().__init__(tiny_system(self.data.vocab), Optimization(InverseSqrt(warmup_steps=1), lr=1e-2))
         self.at, self.rank, self.factors = at, rank, (loss, gradient)
-        self.ids: dict[int, list[int]] = {}  # the examples of every micro-batch
+        self.ids: dict[int, list[int]] = {}  # examples by micro-batch
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         self.ids[batch_idx] = batch.ids.tolist()
@@ -64,8 +64,8 @@ class Poisoned(TrainingModule):
         return trainer
 
 
-class Keep(pl.Callback):
-    """Saves what each rank ended with."""
+class SaveResult(pl.Callback):
+    """Saves the final state of each rank."""
 
     def __init__(self, folder: Path, guard: Guard) -> None:
         self.folder, self.guard = folder, guard
@@ -76,9 +76,11 @@ class Keep(pl.Callback):
 
 
 def main(folder: Path) -> None:
-    """Two ranks, of which the second is spoiled in its third micro-batch: that is in the second of four steps."""
+    """Train on two ranks; the second has a non-finite loss in its third micro-batch, in the second of four steps."""
     guard = Guard(str(folder / "not_finite"), skip=1)
-    Poisoned(at=2, rank=1).fit(guard, Keep(folder, guard), devices=2, strategy="ddp_fork", accumulate_grad_batches=2)
+    Poisoned(at=2, rank=1).fit(
+        guard, SaveResult(folder, guard), devices=2, strategy="ddp_fork", accumulate_grad_batches=2
+    )
 
 
 if __name__ == "__main__":

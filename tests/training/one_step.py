@@ -1,7 +1,7 @@
-"""Make one optimiser step and save its gradients: ``python -m tests.training.one_step OUT DEVICES ACCUMULATE
-STRATEGY``.
+"""Run one optimiser step and save its gradients.
 
-Run as a process of its own, because DDP starts one for every rank.
+``python -m tests.training.one_step OUT DEVICES ACCUMULATE STRATEGY``; DDP starts a process per rank, so the tests run
+this file in a subprocess.
 """
 
 import sys
@@ -13,7 +13,7 @@ import torch
 
 from rdm.training.module import TrainingModule
 from rdm.training.optim import InverseSqrt, Optimization
-from rdm.training.sharding import Sharded, whole
+from rdm.training.sharding import Sharded, full_tensor
 from tests.builders import FixedPairing, tiny_system, toy_data
 
 
@@ -22,14 +22,14 @@ class KeepGradients(pl.Callback):
         self.file = file
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Any) -> None:
-        # All ranks have to help where each has a share.
-        gradients = {name: whole(p.grad).clone() for name, p in pl_module.named_parameters()}
+        # Gathering sharded gradients is a collective operation: all ranks take part.
+        gradients = {name: full_tensor(p.grad).clone() for name, p in pl_module.named_parameters()}
         if trainer.is_global_zero:
             torch.save(gradients, self.file)
 
 
 def one_step(file: Path, devices: int = 1, accumulate: int = 1, strategy: str = "auto", sentences: int = 24) -> None:
-    """One step over the same 24 sentences, cut into ``devices * accumulate`` batches of uneven size."""
+    """Run one step over the same 24 sentences, divided into ``devices * accumulate`` batches of uneven size."""
     torch.manual_seed(0)
     data = toy_data(train=sentences, max_tokens=None, max_sentences=sentences)
     module = TrainingModule(

@@ -1,4 +1,4 @@
-"""Steps that are not finite: they end the run or are left out, on all ranks alike, and can be repeated."""
+"""Non-finite steps end the run or are skipped, on all ranks alike, and can be replayed."""
 
 import re
 import subprocess
@@ -12,14 +12,14 @@ import torch
 from pytorch_lightning.plugins import MixedPrecision
 
 from rdm.errors import UserError
-from rdm.training.guard import Guard, culprits
+from rdm.training.guard import Guard, list_examples
 from tests.scripts import script
 from tests.test_end_to_end import SMALL
 from tests.training.guarded import Poisoned
 
 
 class Weights(pl.Callback):
-    """The weights and the moments of Adam after every micro-batch."""
+    """Records weights and optimiser state after every micro-batch."""
 
     def __init__(self) -> None:
         self.seen: list[list[torch.Tensor]] = []
@@ -35,8 +35,8 @@ class Weights(pl.Callback):
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
-def test_a_loss_that_is_not_finite_ends_the_run(loss: float, tmp_path: Path) -> None:
-    """The error names the step and its examples; the file holds plain data."""
+def test_non_finite_loss_ends_the_run(loss: float, tmp_path: Path) -> None:
+    """The error names the step and its examples; the saved file holds plain data."""
     module, weights = Poisoned(at=2, loss=loss, gradient=1.0), Weights()
     with pytest.raises(UserError, match="step 2: the loss is not finite") as raised:
         module.fit(Guard(str(tmp_path)), weights)
@@ -55,28 +55,28 @@ def test_a_loss_that_is_not_finite_ends_the_run(loss: float, tmp_path: Path) -> 
     assert all(torch.equal(saved["weights"][name], value) for name, value in module.system.state_dict().items())
 
 
-def test_a_gradient_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
+def test_non_finite_gradient_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="step 1: the gradient is not finite"):
         Poisoned(at=1, loss=1.0).fit(Guard(str(tmp_path)))
 
 
 @pytest.mark.parametrize(("loss", "gradient"), [(float("nan"), float("nan")), (1.0, float("inf"))])
-def test_a_step_can_be_left_out(loss: float, gradient: float, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """It changes neither weights nor moments; the steps around it do, and the count travels with a checkpoint."""
+def test_step_is_skipped(loss: float, gradient: float, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """A skipped step changes neither weights nor optimiser state; the count of skipped steps is saved."""
     module, weights, guard = Poisoned(at=2, loss=loss, gradient=gradient), Weights(), Guard(str(tmp_path), skip=1)
     module.fit(weights, guard, steps=5)
     assert [weights.changed(number) for number in range(1, 5)] == [True, False, True, True]
     assert all(tensor.isfinite().all() for tensor in weights.seen[-1])
     assert (tmp_path / "step_0000002.pt").is_file()
-    assert "left out, 1 of at most 1" in capsys.readouterr().err
+    assert "skipped, 1 of at most 1" in capsys.readouterr().err
     later = Guard(str(tmp_path), skip=1)
     later.load_state_dict(guard.state_dict())
-    with pytest.raises(UserError, match=r"callbacks\.guard\.skip=2 would leave out up to 2"):
+    with pytest.raises(UserError, match=r"callbacks\.guard\.skip=2 would skip up to 2"):
         Poisoned(at=1).fit(later)
 
 
-def test_accumulation_names_the_micro_batch(tmp_path: Path) -> None:
-    """The loss of the second of three is not finite; all three are saved."""
+def test_error_names_the_accumulated_micro_batch(tmp_path: Path) -> None:
+    """The loss of the second of three micro-batches is not finite; all three are saved."""
     module = Poisoned(at=4)
     with pytest.raises(UserError, match="step 1: the loss is not finite") as raised:
         module.fit(Guard(str(tmp_path)), accumulate_grad_batches=3)
@@ -86,10 +86,10 @@ def test_accumulation_names_the_micro_batch(tmp_path: Path) -> None:
     assert [part["finite_loss"] for part in parts] == [True, False, True]
 
 
-def test_a_run_without_trouble_is_not_touched(tmp_path: Path) -> None:
+def test_finite_run_is_unchanged(tmp_path: Path) -> None:
     plain = Poisoned(at=-1)
     plain.fit()
-    guarded = Poisoned(at=-1)  # made now: training leaves the random numbers elsewhere
+    guarded = Poisoned(at=-1)  # built now: its constructor seeds the weights
     guarded.fit(Guard(str(tmp_path / "not_finite")))
     assert not list(tmp_path.iterdir())
     for one, two in zip(plain.parameters(), guarded.parameters(), strict=True):
@@ -103,8 +103,8 @@ def test_bfloat16(tmp_path: Path) -> None:
     assert all(parameter.isfinite().all() for parameter in module.parameters())
 
 
-def test_an_overflow_is_left_to_the_loss_scaler(tmp_path: Path) -> None:
-    """It lowers its scale and leaves out the step itself; at scale 1 there is nothing left to lower."""
+def test_overflow_is_left_to_the_loss_scaler(tmp_path: Path) -> None:
+    """The scaler skips the step and lowers its scale; at scale 1 the guard takes over."""
 
     def precision(scale: float) -> MixedPrecision:
         return MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=scale))
@@ -120,7 +120,7 @@ def test_an_overflow_is_left_to_the_loss_scaler(tmp_path: Path) -> None:
         Poisoned(at=1).fit(Guard(str(tmp_path)), plugins=[precision(2.0)])
 
 
-def test_two_ranks_leave_out_the_same_step(tmp_path: Path) -> None:
+def test_two_ranks_skip_the_same_step(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.training.guarded", str(tmp_path)]
     done = subprocess.run(command, timeout=300, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -128,28 +128,28 @@ def test_two_ranks_leave_out_the_same_step(tmp_path: Path) -> None:
     assert skipped == also == 1
     assert all(torch.equal(first[name], second[name]) and first[name].isfinite().all() for name in first)
     assert f"in a batch of examples {', '.join(map(str, ids))};" in done.stderr
-    assert done.stderr.count("left out") == 1
+    assert done.stderr.count("skipped, 1 of") == 1
     parts = torch.load(tmp_path / "not_finite" / "step_0000001.pt", weights_only=True)["parts"]
     assert [(part["rank"], part["finite_loss"]) for part in parts] == [(0, True), (0, True), (1, False), (1, True)]
 
 
-def test_many_examples_are_counted() -> None:
+def test_long_lists_of_examples_are_shortened() -> None:
     parts = [{"ids": torch.arange(103), "finite_loss": False}, {"ids": torch.arange(5), "finite_loss": True}]
-    assert culprits(parts).endswith("98, 99 and 3 more")
+    assert list_examples(parts).endswith("98, 99 and 3 more")
 
 
 @pytest.mark.parametrize("trainer", ["cpu", "ddp_cpu"])
 def test_replay(trainer: str, tmp_path: Path) -> None:
-    """Through the scripts: a learning rate that blows up the weights ends in one line, and the step repeats itself."""
+    """A learning rate that diverges ends train.py with one line, and rdm.replay repeats the step."""
     run = tmp_path / "run"
     overrides = [*SMALL, f"trainer={trainer}", "optimizer.lr=1e38", "model.dropout=0.1", f"hydra.run.dir={run}"]
     done = script("train.py", *overrides, code=2)
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert "Traceback" not in done.stderr
-    told = re.fullmatch(r"error: step (\d+): the loss is not finite, .*; python -m rdm.replay (\S+) repeats.*", line)
-    assert told is not None, line
-    assert Path(told[2]).parent == run / "not_finite"
-    shown = script("-m", "rdm.replay", told[2]).stdout
-    assert f"Step {told[1]}" in shown
+    found = re.fullmatch(r"error: step (\d+): the loss is not finite, .*; python -m rdm.replay (\S+) repeats.*", line)
+    assert found is not None, line
+    assert Path(found[2]).parent == run / "not_finite"
+    shown = script("-m", "rdm.replay", found[2]).stdout
+    assert f"Step {found[1]}" in shown
     assert "nan" in shown
     assert "Gradients that are not finite: denoiser." in shown

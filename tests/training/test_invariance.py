@@ -22,32 +22,36 @@ def assert_same(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
+def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
     """Gradients of one step over one batch in one process."""
-    file = tmp_path_factory.mktemp("gradients") / "whole.pt"
+    file = tmp_path_factory.mktemp("gradients") / "reference.pt"
     one_step(file)
     return torch.load(file)
 
 
 @pytest.mark.parametrize("accumulate", [2, 3])
-def test_accumulation(whole: dict[str, Tensor], tmp_path: Path, accumulate: int) -> None:
+def test_accumulation_does_not_change_the_gradient(
+    reference: dict[str, Tensor], tmp_path: Path, accumulate: int
+) -> None:
     one_step(tmp_path / "parts.pt", accumulate=accumulate)
-    assert_same(whole, torch.load(tmp_path / "parts.pt"))
+    assert_same(reference, torch.load(tmp_path / "parts.pt"))
 
 
 @pytest.mark.parametrize(("strategy", "accumulate"), [("ddp", 1), ("ddp", 2), ("sharded", 1), ("sharded", 2)])
-def test_two_processes(whole: dict[str, Tensor], tmp_path: Path, strategy: str, accumulate: int) -> None:
+def test_number_of_ranks_does_not_change_the_gradient(
+    reference: dict[str, Tensor], tmp_path: Path, strategy: str, accumulate: int
+) -> None:
     file = tmp_path / "ranks.pt"
     command = [sys.executable, "-m", "tests.training.one_step", str(file), "2", str(accumulate), strategy]
     subprocess.run(command, check=True, timeout=300, capture_output=True)
-    assert_same(whole, shared := torch.load(file))
-    largest = max(gradient.abs().max() for gradient in whole.values())
-    assert max((whole[name] - shared[name]).abs().max() for name in whole) < 1e-6 * largest
+    assert_same(reference, shared := torch.load(file))
+    largest = max(gradient.abs().max() for gradient in reference.values())
+    assert max((reference[name] - shared[name]).abs().max() for name in reference) < 1e-6 * largest
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_padding(name: str) -> None:
-    """More padding on both sides changes neither the loss nor its gradient."""
+def test_padding_does_not_change_the_gradient(name: str) -> None:
+    """Padding of source and target changes neither the loss nor its gradient."""
     data = toy_data(train=12)
     torch.manual_seed(0)
     system = tiny_system(data.vocab, name, pairing=FixedPairing())
@@ -59,7 +63,7 @@ def test_padding(name: str) -> None:
     def gradients(batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         system.zero_grad()
         terms = system.loss(batch)
-        loss = combine(terms, {term.name: term.total / batch.counts[term.unit] for term in terms})
+        loss = combine(terms, {term.name: term.total / system.counts(batch)[term.unit] for term in terms})
         loss.backward()
         return loss.detach(), {n: p.grad.clone() for n, p in system.named_parameters() if p.grad is not None}
 
@@ -70,10 +74,12 @@ def test_padding(name: str) -> None:
 
 
 def test_loss_is_a_mean_over_tokens_and_sentences() -> None:
-    """Twice the same batch has the same loss: sums are divided by counts."""
+    """A batch repeated twice has the same loss."""
     data = toy_data(train=6)
     system = tiny_system(data.vocab, pairing=FixedPairing())
     once, twice = batch_of(data, list(range(6))), batch_of(data, list(range(6)) * 2)
     for first, second in zip(system.loss(once), system.loss(twice), strict=True):
         assert first.total > 0
-        torch.testing.assert_close(first.total / once.counts[first.unit], second.total / twice.counts[second.unit])
+        torch.testing.assert_close(
+            first.total / system.counts(once)[first.unit], second.total / system.counts(twice)[second.unit]
+        )

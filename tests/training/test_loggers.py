@@ -1,8 +1,8 @@
-"""What a dashboard gets: group, job type, tags and summary, and a run of its own for every job."""
+"""W&B group, job type, tags and summary; one W&B run per job."""
 
 from pathlib import Path
 
-from rdm.training.loggers import log_row, one_run, wandb_logger
+from rdm.training.loggers import closing_wandb, log_row, wandb_logger
 from tests.scripts import script
 from tests.test_end_to_end import SMALL
 
@@ -18,7 +18,7 @@ ROW = {
 
 
 def test_group_tags_and_summary(tmp_path: Path) -> None:
-    @one_run
+    @closing_wandb()
     def job(config: object) -> str:
         logger = wandb_logger("rdm", str(tmp_path), "evaluate", CHOICES, offline=True)
         log_row(logger, ROW)
@@ -34,19 +34,19 @@ def test_group_tags_and_summary(tmp_path: Path) -> None:
     assert job(None) != job(None)  # type: ignore[arg-type]
 
 
-def test_a_sweep_with_wandb(tmp_path: Path) -> None:
-    """A run a job, with the words chosen for it, in training and in evaluation; the key is nowhere in the folder."""
+def test_sweep_with_wandb(tmp_path: Path) -> None:
+    """One W&B run per job of training and evaluation, tagged with its choices; the API key is in no file."""
     environment = {"WANDB_MODE": "offline", "WANDB_API_KEY": KEY}
     runs = tmp_path / "runs"
-    words = ["reweighting=linear,constant", "logger=wandb"]
-    script("train.py", "-m", *SMALL, *words, f"hydra.sweep.dir={runs}", environment=environment)
-    asked = [f"ckpt={runs}", "decoding.steps=2", "limit=2", "logger=wandb"]
-    script("evaluate.py", *asked, f"hydra.sweep.dir={tmp_path}", environment=environment)
-    again = script("evaluate.py", *asked, f"hydra.sweep.dir={tmp_path}", environment=environment)
+    overrides = ["reweighting=linear,constant", "logger=wandb"]
+    script("train.py", "-m", *SMALL, *overrides, f"hydra.sweep.dir={runs}", environment=environment)
+    evaluation = [f"ckpt={runs}", "decoding.steps=2", "limit=2", "logger=wandb"]
+    script("evaluate.py", *evaluation, f"hydra.sweep.dir={tmp_path}", environment=environment)
+    again = script("evaluate.py", *evaluation, f"hydra.sweep.dir={tmp_path}", environment=environment)
     assert again.stdout.count("already") == 2
     for place, runs_each, kind, steps in (
         ("*/wandb", 1, b"train", b"steps:10"),
-        ("*/logs/*/wandb", 2, b"evaluate", b"steps:2"),  # rows that were there already are logged too
+        ("*/logs/*/wandb", 2, b"evaluate", b"steps:2"),  # rows that exist already are logged too
     ):
         logs = [file.read_bytes() for file in runs.glob(f"{place}/offline-run-*/*.wandb")]
         assert len(logs) == 2 * runs_each

@@ -1,4 +1,4 @@
-"""A step of every system: DDP need not look for parameters without a gradient, and a GPU is waited for once at most."""
+"""A step of every system uses all parameters, as DDP requires, with at most one device synchronisation."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from pytorch_lightning.strategies import DDPStrategy
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rdm.bench.cases import random_batch
+from rdm.bench.inputs import random_batch
 from tests.test_config import choices, config
 
 SYSTEMS = [*(f"diffusion={name}" for name in choices("diffusion")), *(f"system={name}" for name in choices("system"))]
 
 
-class Waits(TorchDispatchMode):
-    """Counts how often a mask is turned into places, whose number a GPU has to be asked for."""
+class Synchronisations(TorchDispatchMode):
+    """Counts conversions of masks to positions, whose number has to be copied from the device."""
 
     count = 0
 
@@ -28,15 +28,15 @@ class Waits(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("override", SYSTEMS)
-def test_a_step(override: str) -> None:
+def test_all_parameters_get_a_gradient(override: str) -> None:
     torch.manual_seed(0)
     composed = config(override)
     system = instantiate(composed.system)
     batch = random_batch(30, sentences=16, length=12, given="length" not in composed.data)
-    with Waits() as waits:
+    with Synchronisations() as synchronisations:
         torch.stack([term.total for term in system.loss(batch)]).sum().backward()
     assert [name for name, parameter in system.named_parameters() if parameter.grad is None] == []
-    assert waits.count <= 1
+    assert synchronisations.count <= 1
 
 
 def test_ddp_does_not_search_for_unused_parameters() -> None:

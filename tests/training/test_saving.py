@@ -1,29 +1,33 @@
-"""A run that was stopped anywhere ends where the unbroken one does: weights, optimiser, log, to the bit."""
+"""A resumed run equals an uninterrupted one to the bit: weights, optimiser state, log."""
 
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytorch_lightning as pl
+from pytorch_lightning.callbacks import LearningRateMonitor
 from torch import nn
+from torch.optim import AdamW, Muon
 
 from rdm.errors import UserError
 from rdm.files import replace_symlink
-from rdm.training.checkpoints import WholeFiles, load
-from rdm.training.effort import Effort
+from rdm.training.checkpoints import AtomicCheckpointIO, load_archive
 from rdm.training.ema import EMA
 from rdm.training.loggers import CSVLogger
 from rdm.training.module import TrainingModule
 from rdm.training.optim import InverseSqrt, Optimization
+from rdm.training.parameter_groups import CombinedOptimizer, HiddenMatrices, NormsAndBiases, ParameterGroup
 from rdm.training.sampling import SampleAtValidation
 from rdm.training.saving import Saving
+from rdm.training.training_cost import TrainingCost
 from tests.builders import sampler, tiny_system, toy_data
 from tests.same import assert_same_run
 from tests.stops import SignalAfter
 
 STEPS = 10
-BATCHES = 7  # an epoch
+BATCHES = 7  # in an epoch
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Experiment logs directory.*", "ignore:.*num_workers.*")
@@ -35,13 +39,14 @@ def train(
     stop: pl.Callback | None = None,
     ckpt: str = "last.ckpt",
     keep: int = 2,
+    groups: dict[str, ParameterGroup] | None = None,
     **options: Any,
 ) -> pl.Trainer:
-    """Train, or go on with ``ckpt`` if it is in ``folder``."""
+    """Train, or resume from ``ckpt`` if it exists in ``folder``."""
     pl.seed_everything(1, verbose=False)
     data = toy_data(train=24, max_tokens=64)
     assert len(data.train_dataloader()) == BATCHES
-    module = TrainingModule(tiny_system(data.vocab, dim=16), Optimization(InverseSqrt(3), lr=1e-2))
+    module = TrainingModule(tiny_system(data.vocab, dim=16), Optimization(InverseSqrt(3), lr=1e-2, groups=groups))
     for part in module.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.2
@@ -51,9 +56,9 @@ def train(
         accelerator="cpu",
         max_steps=steps,
         max_epochs=-1,
-        callbacks=[EMA(), Effort(), sampling, saving, pl.callbacks.LearningRateMonitor(), *([stop] if stop else [])],
+        callbacks=[EMA(), TrainingCost(), sampling, saving, LearningRateMonitor(), *([stop] if stop else [])],
         logger=CSVLogger(str(folder), name="", version=""),
-        plugins=[WholeFiles()],
+        plugins=[AtomicCheckpointIO()],
         log_every_n_steps=1,
         check_val_every_n_epoch=None,
         use_distributed_sampler=False,
@@ -63,41 +68,58 @@ def train(
         **{"val_check_interval": 3, **options},
     )
     file = folder / "checkpoints" / ckpt
-    with saving.heeding_signals(trainer):
+    with saving.handle_signals(trainer):
         trainer.fit(module, data, ckpt_path=file if file.exists() else None)
     return trainer
 
 
 def step_of(folder: Path) -> int:
-    return load(folder / "checkpoints" / "last.ckpt")["global_step"]
+    return load_archive(folder / "checkpoints" / "last.ckpt")["global_step"]
 
 
 SCHEMES: dict[str, tuple[dict[str, int], tuple[int, ...]]] = {
     "within an epoch, at a validation, at the end of an epoch": ({}, (1, 3, 7, 8)),
     "at a validation at the end of an epoch": ({"val_check_interval": BATCHES}, (2, 7)),
     "accumulating; the last step of an epoch is shorter": ({"accumulate_grad_batches": 2}, (2, 4, 5)),
-    "validating amid a step": ({"accumulate_grad_batches": 2, "val_check_interval": 5}, (3, 8)),
+    "validating within a step": ({"accumulate_grad_batches": 2, "val_check_interval": 5}, (3, 8)),
 }
 
 
 @pytest.mark.parametrize(("options", "stops"), SCHEMES.values(), ids=SCHEMES.keys())
-def test_stopped(options: dict[str, int], stops: tuple[int, ...], tmp_path: Path) -> None:
-    """One after the other, at each of ``stops``: what is then saved is the end of that step, and nothing is missing."""
-    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
-    train(unbroken, **options)
+def test_resume_equals_uninterrupted_run(options: dict[str, int], stops: tuple[int, ...], tmp_path: Path) -> None:
+    """The run is stopped and resumed at each of ``stops``; every stop saves the state after that step."""
+    uninterrupted, resumed = tmp_path / "uninterrupted", tmp_path / "resumed"
+    train(uninterrupted, **options)
     for step in stops:
         with pytest.raises(SystemExit) as stopped:
-            train(broken, stop=SignalAfter(step), **options)
+            train(resumed, stop=SignalAfter(step), **options)
         assert stopped.value.code == 143
-        assert step_of(broken) == step
-    train(broken, **options)
-    assert step_of(broken) == STEPS
-    assert_same_run(unbroken, broken)
+        assert step_of(resumed) == step
+    train(resumed, **options)
+    assert step_of(resumed) == STEPS
+    assert_same_run(uninterrupted, resumed)
 
 
-@pytest.mark.parametrize("steps", [4, BATCHES], ids=["within an epoch", "at its end"])
-def test_made_longer(steps: int, tmp_path: Path) -> None:
-    """A run that came to its end goes on like one that was to be longer from the beginning."""
+def test_several_optimizers_resume_to_the_bit(tmp_path: Path) -> None:
+    """Muon and two AdamW in one run, with gradient clipping, EMA and a learning-rate schedule."""
+    groups = {
+        "hidden": ParameterGroup(HiddenMatrices(), partial(Muon, lr=1e-2)),
+        "undecayed": ParameterGroup(NormsAndBiases(), partial(AdamW, lr=1e-2, weight_decay=0.0)),
+    }
+    whole = train(tmp_path / "uninterrupted", groups=groups, gradient_clip_val=1.0)
+    assert isinstance(whole.optimizers[0], CombinedOptimizer)
+    for step in (2, 7):
+        with pytest.raises(SystemExit):
+            train(tmp_path / "resumed", stop=SignalAfter(step), groups=groups, gradient_clip_val=1.0)
+    train(tmp_path / "resumed", groups=groups, gradient_clip_val=1.0)
+    assert_same_run(tmp_path / "uninterrupted", tmp_path / "resumed")
+    states = load_archive(tmp_path / "resumed" / "checkpoints" / "last.ckpt")["optimizer_states"]
+    assert [len(group["params"]) > 0 for group in states[0]["param_groups"]] == [True] * 3
+
+
+@pytest.mark.parametrize("steps", [4, BATCHES], ids=["within an epoch", "at the end of an epoch"])
+def test_finished_run_can_be_extended(steps: int, tmp_path: Path) -> None:
+    """A finished run that is extended equals a run with the larger ``max_steps`` from the start."""
     train(tmp_path / "long")
     train(tmp_path / "short", steps=steps)
     assert step_of(tmp_path / "short") == steps
@@ -106,37 +128,37 @@ def test_made_longer(steps: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGUSR1", 138), ("SIGINT", 130)])
-def test_signals(name: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_signal_saves_and_exits(name: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         train(tmp_path, stop=SignalAfter(2, name))
     assert stopped.value.code == code
-    assert f"{name}: saved at step 2; the same command with resume=auto goes on" in capsys.readouterr().out
+    assert f"{name}: saved at step 2; run the same command with resume=auto to resume" in capsys.readouterr().out
     assert step_of(tmp_path) == 2
 
 
-class Early(pl.Callback):
-    """A signal that is there before anything else."""
+class SignalBeforeFirstStep(pl.Callback):
+    """Sets a signal before the first step."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         assert isinstance(trainer.checkpoint_callback, Saving)
         trainer.checkpoint_callback.signal = signal.SIGTERM
 
 
-def test_a_signal_before_the_first_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """There is nothing to save yet; where something was before, it is still there."""
+def test_signal_before_the_first_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A new run saves nothing; a resumed run keeps its checkpoint."""
     with pytest.raises(SystemExit):
-        train(tmp_path, stop=Early())
-    assert "SIGTERM: stopped before step 1; the same command with resume=auto goes on" in capsys.readouterr().out
+        train(tmp_path, stop=SignalBeforeFirstStep())
+    assert "SIGTERM: stopped before step 1; run the same command with resume=auto to resume" in capsys.readouterr().out
     assert not (tmp_path / "checkpoints").exists()
     train(tmp_path, steps=4)
     with pytest.raises(SystemExit):
-        train(tmp_path, stop=Early())
-    assert "SIGTERM: saved at step 4; the same command" in capsys.readouterr().out
+        train(tmp_path, stop=SignalBeforeFirstStep())
+    assert "SIGTERM: saved at step 4; run the same command" in capsys.readouterr().out
     assert step_of(tmp_path) == 4
 
 
-def test_what_is_kept(tmp_path: Path) -> None:
-    """So many numbered ones; ``last`` names the newest, or is a checkpoint of its own between two of them."""
+def test_old_checkpoints_are_removed(tmp_path: Path) -> None:
+    """``keep`` numbered files stay; ``last.ckpt`` is a link to the newest, or a file at steps between them."""
     train(tmp_path)
     folder = tmp_path / "checkpoints"
     assert sorted(file.name for file in folder.iterdir()) == ["last.ckpt", "step_0000006.ckpt", "step_0000009.ckpt"]
@@ -145,30 +167,30 @@ def test_what_is_kept(tmp_path: Path) -> None:
     assert (folder / "last.ckpt").readlink() == Path("step_0000012.ckpt")
 
 
-class Killed(pl.Callback):
-    """Ends the run in its first step."""
+class InterruptFirstStep(pl.Callback):
+    """Interrupts the first step."""
 
     def on_train_batch_start(self, *_: Any) -> None:
         raise KeyboardInterrupt
 
 
-def test_the_checkpoint_that_is_gone_on_from_stays(tmp_path: Path) -> None:
-    """Also beside a newer one, which is damaged: until that is written anew there is no other that is whole."""
-    train(tmp_path / "unbroken", steps=9, keep=1)
-    train(tmp_path / "broken", steps=9)
-    folder = tmp_path / "broken" / "checkpoints"
+def test_resumed_checkpoint_is_kept(tmp_path: Path) -> None:
+    """The newer checkpoint is damaged: until it is overwritten, the resumed one is the only one left."""
+    train(tmp_path / "uninterrupted", steps=9, keep=1)
+    train(tmp_path / "resumed", steps=9)
+    folder = tmp_path / "resumed" / "checkpoints"
     (folder / "step_0000009.ckpt").write_bytes(b"damaged")
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        train(tmp_path / "broken", steps=9, stop=Killed(), ckpt="step_0000006.ckpt", keep=1)
-    assert step_of(tmp_path / "broken") == 6
-    train(tmp_path / "broken", steps=9, keep=1)
-    assert_same_run(tmp_path / "unbroken", tmp_path / "broken")
+        train(tmp_path / "resumed", steps=9, stop=InterruptFirstStep(), ckpt="step_0000006.ckpt", keep=1)
+    assert step_of(tmp_path / "resumed") == 6
+    train(tmp_path / "resumed", steps=9, keep=1)
+    assert_same_run(tmp_path / "uninterrupted", tmp_path / "resumed")
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before the link", "after it"])
-def test_killed_amid_the_last_save(after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No step is left to do then, but ``last`` is still to be set, or an old checkpoint still to be removed."""
-    train(tmp_path / "unbroken", steps=9)
+@pytest.mark.parametrize("after", [False, True], ids=["before the link", "after the link"])
+def test_kill_during_the_last_save(after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resume has no step left, but updates ``last.ckpt`` and removes the old checkpoint."""
+    train(tmp_path / "uninterrupted", steps=9)
 
     def point_and_die(link: Path, file: Path) -> None:
         if after or file.name != "step_0000009.ckpt":
@@ -178,20 +200,20 @@ def test_killed_amid_the_last_save(after: bool, tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr("rdm.training.saving.replace_symlink", point_and_die)
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        train(tmp_path / "broken", steps=9)
+        train(tmp_path / "resumed", steps=9)
     monkeypatch.undo()
-    assert len(list((tmp_path / "broken" / "checkpoints").glob("step_*"))) == 3
-    train(tmp_path / "broken", steps=9, ckpt="step_0000009.ckpt")
-    assert_same_run(tmp_path / "unbroken", tmp_path / "broken")
+    assert len(list((tmp_path / "resumed" / "checkpoints").glob("step_*"))) == 3
+    train(tmp_path / "resumed", steps=9, ckpt="step_0000009.ckpt")
+    assert_same_run(tmp_path / "uninterrupted", tmp_path / "resumed")
 
 
-def test_the_last_validation_is_not_forgotten(tmp_path: Path) -> None:
-    """What a sweep takes a run for, though nothing is validated after the resume, or nothing is left to do."""
-    unbroken = train(tmp_path / "unbroken")
+def test_metrics_of_the_last_validation_are_restored(tmp_path: Path) -> None:
+    """Sweeps read them, even if nothing is validated after the resume or no step is left."""
+    uninterrupted = train(tmp_path / "uninterrupted")
     with pytest.raises(SystemExit):
-        train(tmp_path / "broken", stop=SignalAfter(STEPS - 1))
+        train(tmp_path / "resumed", stop=SignalAfter(STEPS - 1))
     for _ in range(2):
-        assert train(tmp_path / "broken").callback_metrics["val/loss"] == unbroken.callback_metrics["val/loss"]
+        assert train(tmp_path / "resumed").callback_metrics["val/loss"] == uninterrupted.callback_metrics["val/loss"]
 
 
 def test_bad_values() -> None:

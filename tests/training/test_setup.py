@@ -1,4 +1,4 @@
-"""What is done to a system before it is trained."""
+"""Checks of the trainer configuration, and compiled layers."""
 
 from argparse import Namespace
 
@@ -56,8 +56,8 @@ def test_validation_is_counted_in_optimiser_steps() -> None:
 
 
 @pytest.mark.slow
-def test_compiled_layers_do_what_they_did() -> None:
-    """The same gradients under the same names, for batches of two shapes."""
+def test_compiled_layers_give_the_same_gradients() -> None:
+    """For batches of two shapes, with unchanged parameter names."""
     data = toy_data(train=24)
     system = tiny_system(data.vocab, pairing=FixedPairing())
     batches = [batch_of(data, list(range(8))), batch_of(data, list(range(8, 20)))]

@@ -1,20 +1,18 @@
-"""What a training step costs, counted without making it.
+"""FLOPs and memory of a training step, counted without computing it.
 
-The step is the one training makes: real tokens are noised and batched, but the weights are shapes without numbers. So a
-model of any size is counted in seconds on any machine, whatever it is made of.
+The step is the one of training: real tokens are noised and batched, but parameters are fake tensors, which have a shape
+and no data. So a model of any size and architecture is counted in seconds on any machine.
 """
 
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from hydra.utils import instantiate
-from omegaconf import DictConfig
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.modules.module import register_module_parameter_registration_hook
@@ -25,10 +23,11 @@ from torch.utils.module_tracker import ModuleTracker
 
 from rdm.data.batching import Batch
 from rdm.systems.base import System
+from rdm.training.optim import Optimization
 from rdm.vocab import Vocab
 
 aten = torch.ops.aten
-HALF = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+AUTOCAST_DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 @register_flop_formula(aten._scaled_dot_product_flash_attention_for_cpu)
@@ -41,30 +40,31 @@ def _attention_backward(gradient: Any, query: Any, key: Any, value: Any, *_: Any
     return sdpa_backward_flop_count(gradient, query, key, value)
 
 
-class Counted(TorchDispatchMode, ABC):
-    """Lets tensors without numbers be selected by a mask: how many places it has is known, because the mask is real.
+class CountingMode(TorchDispatchMode, ABC):
+    """Dispatch mode that sees every operation of a step with fake parameters.
 
-    Dropout draws without a generator, and gets no numbers either; noise has one.
+    Indexing a fake tensor by a mask needs the number of true entries; masks are real, so they are converted to
+    positions. Dropout draws without a generator, so its draws are made fake; noise draws with one and stays real.
     """
 
     def __init__(self, root: nn.Module) -> None:
         super().__init__()
-        self.shapes = cast(FakeTensor, next(root.parameters())).fake_mode
+        self.fake_mode = cast(FakeTensor, next(root.parameters())).fake_mode
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.overloadpacket in (aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_):
-            args = (args[0], list(_places(args[1])), *args[2:])
-        with self.shapes if func is aten.rand.default else nullcontext():
+            args = (args[0], list(_masks_to_positions(args[1])), *args[2:])
+        with self.fake_mode if func is aten.rand.default else nullcontext():
             result = func(*args, **(kwargs or {}))
         self.count(func.overloadpacket, args, kwargs or {}, result)
         return result
 
     @abstractmethod
     def count(self, operation: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """Look at an operation that was made."""
+        """Count one operation."""
 
 
-def _places(indices: Iterable[Tensor | None]) -> Iterator[Tensor | None]:
+def _masks_to_positions(indices: Iterable[Tensor | None]) -> Iterator[Tensor | None]:
     for index in indices:
         if index is not None and index.dtype == torch.bool:
             yield from index.nonzero().unbind(1)
@@ -72,18 +72,18 @@ def _places(indices: Iterable[Tensor | None]) -> Iterator[Tensor | None]:
             yield index
 
 
-class Operations(Counted):
+class FlopCounter(CountingMode):
     """Counts multiplications and additions in matrix products, by part of the network.
 
-    A part is a stack of layers, by the name of its list (``encoder``, ``decoder``, ``blocks``), or the ``vocabulary``:
-    every product with one of its dimensions. What is left is ``other``: embeddings, time, length. (The gradient of the
-    target embedding may be counted with the decoder, which autograd leaves later than that.)
+    A part is a stack of layers, by the name of its ``nn.ModuleList`` (``encoder``, ``decoder``, ``blocks``), or
+    ``vocabulary``: every product with a dimension of that size. The rest is ``other``: embeddings, time, length. The
+    gradient of the target embedding may be counted as ``decoder``, because autograd leaves the decoder after it.
     """
 
     def __init__(self, root: nn.Module, vocabulary: int) -> None:
         super().__init__(root)
         self.tracker, self.vocabulary = ModuleTracker(), vocabulary
-        self.parts = dict(parts(root))
+        self.parts = dict(stack_modules(root))
         self.total: Counter[str] = Counter()
 
     def count(self, operation: Any, args: Any, kwargs: Any, result: Any) -> None:
@@ -97,11 +97,11 @@ class Operations(Counted):
         return next((self.parts[name] for name in self.tracker.parents if name in self.parts), "other")
 
 
-def parts(root: nn.Module) -> Iterator[tuple[str, str]]:
-    """Modules of the stacks below ``root`` as the tracker calls them, each with the name of its stack.
+def stack_modules(root: nn.Module) -> Iterator[tuple[str, str]]:
+    """Yield the modules of the stacks below ``root`` by their name in the tracker, with the name of the stack.
 
-    Layers, and inside them what has weights of its own (it may be called from elsewhere). A module that returns what it
-    is given is none of these: the tracker enters it on the way back and never leaves it.
+    These are the layers, and the modules with parameters inside them, because they may be called from outside.
+    Modules that return their input are excluded: the tracker enters them in the backward pass and never leaves them.
     """
     stacks = ((name, module) for name, module in root.named_modules() if isinstance(module, nn.ModuleList))
     for stack, layers in stacks:
@@ -110,8 +110,8 @@ def parts(root: nn.Module) -> Iterator[tuple[str, str]]:
                 yield f"{type(root).__name__}.{stack}.{name}", stack.rpartition(".")[2]
 
 
-class Memory(Counted):
-    """The most bytes alive at any time; parameters are not counted, nor what has numbers (tokens, masks)."""
+class MemoryCounter(CountingMode):
+    """Records the peak number of bytes alive, without parameters and real tensors (tokens, masks)."""
 
     def __init__(self, root: nn.Module) -> None:
         super().__init__(root)
@@ -130,8 +130,8 @@ class Memory(Counted):
         self.peak = max(self.peak, self.alive)
 
 
-class Step(nn.Module):
-    """A training step as a module, so that all others stand below one root."""
+class TrainingStep(nn.Module):
+    """Forward pass of a training step as a module, so that all other modules have one root."""
 
     def __init__(self, system: System) -> None:
         super().__init__()
@@ -142,40 +142,57 @@ class Step(nn.Module):
         return torch.stack([term.factor * term.total for term in terms]).sum()
 
 
-def without_numbers(system: DictConfig) -> System:
-    """A system whose parameters have shapes only; its tables (noise, schedules) are real."""
-    shapes = FakeTensorMode(allow_non_fake_inputs=True)
+@contextmanager
+def fake_parameters() -> Iterator[None]:
+    """Make the parameters of all modules built in this context fake; buffers (noise tables, schedules) stay real."""
+    fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
 
     def replace(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
-        with shapes:
+        with fake_mode:
             return parameter if parameter is None else nn.Parameter(torch.empty(parameter.shape))
 
     hook = register_module_parameter_registration_hook(replace)  # type: ignore[arg-type]
     try:
-        return instantiate(system)
+        yield
     finally:
         hook.remove()
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Of one batch: operations by part of the network, and bytes of what forward and backward pass keep."""
+class StepCost:
+    """Cost of one batch: FLOPs by part of the network, and peak bytes of activations."""
 
     flops: Counter[str]
     activations: int
 
 
-def measure(system: System, batch: Batch, vocab: Vocab, precision: str = "32-true") -> Cost:
-    """A forward and a backward pass, one for each count: following modules keeps tensors alive."""
-    root = Step(system)
-    operations, memory = Operations(root, vocab.size), Memory(root)
-    # Gradients are let go at once: they are counted with the weights.
+def count_step(system: System, batch: Batch, vocab: Vocab, precision: str = "32-true") -> StepCost:
+    """Count a forward and a backward pass of a system with :func:`fake_parameters`.
+
+    FLOPs and memory need a pass each, because tracking modules keeps tensors alive.
+    """
+    root = TrainingStep(system)
+    flops, memory = FlopCounter(root, vocab.size), MemoryCounter(root)
+    # Gradients are freed at once: they are counted with the parameters.
     hooks = [p.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None)) for p in system.parameters()]
-    for mode, following in ((operations, operations.tracker), (memory, nullcontext())):
-        with mode, following:
-            with torch.autocast("cpu", HALF.get(precision), enabled=precision in HALF):
+    for mode, tracker in ((flops, flops.tracker), (memory, nullcontext())):
+        with mode, tracker:
+            with torch.autocast("cpu", AUTOCAST_DTYPES.get(precision), enabled=precision in AUTOCAST_DTYPES):
                 loss = root(batch)
             loss.backward()
     for hook in hooks:
         hook.remove()
-    return Cost(operations.total, memory.peak)
+    return StepCost(flops.total, memory.peak)
+
+
+def count_parameter_memory(system: System, optimization: Optimization, averaged: bool) -> dict[str, int]:
+    """Return the bytes of parameters, gradients, optimiser state and, if ``averaged``, EMA weights."""
+    parameters = list(system.parameters())
+    weights = sum(parameter.nbytes for parameter in parameters)
+    optimizer, _ = optimization.build(system, 1, fused=False)
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    values = (value for states in optimizer.state.values() for value in states.values())
+    state = sum(value.nbytes for value in values if isinstance(value, Tensor))
+    return {"weights": weights, "gradients": weights, "optimiser": state, "moving average": averaged * weights}

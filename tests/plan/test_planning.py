@@ -1,4 +1,4 @@
-"""Plans: memory by hand, a step shared out over devices, and the script on an experiment whose data is not there."""
+"""Plans: memory by hand, a step divided over devices, and the script without any data."""
 
 import re
 from collections import Counter
@@ -6,9 +6,12 @@ from collections import Counter
 import pytest
 from hydra.utils import instantiate
 
-from rdm.config import check_types
+from rdm.app.schema import check_types
 from rdm.errors import UserError
-from rdm.plan import Hardware, Plan, make, memory
+from rdm.plan.__main__ import make_plan
+from rdm.plan.counting import count_parameter_memory
+from rdm.plan.hardware import Hardware
+from rdm.plan.report import Plan
 from rdm.training.optim import InverseSqrt, Optimization
 from rdm.vocab import Vocab
 from tests.builders import tiny_system
@@ -20,50 +23,50 @@ def plan(*overrides: str) -> Plan:
     composed = compose_only("plan", "hardware=h100", *overrides)
     composed.run_dir = "unused"
     check_types(composed)
-    return make(composed)
+    return make_plan(composed)
 
 
 def test_memory_of_weights_and_optimiser() -> None:
     optimization = Optimization(InverseSqrt(10))
     system = tiny_system(Vocab(101))
     count = sum(parameter.numel() for parameter in system.parameters())
-    scalars = 4 * len(list(system.parameters()))  # Adam counts the steps of every parameter
-    sizes = memory(system, optimization, averaged=True)
+    scalars = 4 * len(list(system.parameters()))  # Adam stores a step count per parameter
+    sizes = count_parameter_memory(system, optimization, averaged=True)
     weights = 4 * count
     assert sizes == {
         "weights": weights, "gradients": weights, "optimiser": 2 * weights + scalars, "moving average": weights,
     }  # fmt: skip
-    assert memory(system, optimization, averaged=False)["moving average"] == 0
+    assert count_parameter_memory(system, optimization, averaged=False)["moving average"] == 0
 
 
-def test_time_follows_from_operations_and_rate() -> None:
+def test_time_is_flops_over_rate() -> None:
     hardware = Hardware("test", memory=16, peak={"32-true": 10.0}, utilisation=0.5)
     plan = Plan(hardware, "32-true", 1000, 2, 4, 64, 32, None, 1, 1, {}, Counter({"blocks": 10**13}))
-    assert plan.seconds == pytest.approx(1.0)  # 10 TFLOP on two devices of 10 TFLOP/s, half of which is reached
+    assert plan.seconds == pytest.approx(1.0)  # 10 TFLOP on two devices of 10 TFLOP/s at 50% utilisation
 
 
-def test_a_step_is_shared_out() -> None:
-    """Two machines of two devices, two micro-batches each: an eighth of the activations, the same operations."""
+def test_step_is_divided_over_devices() -> None:
+    """Two nodes of two devices, two micro-batches each: an eighth of the activations, the same FLOPs."""
     options = ["length=16", "data.max_tokens=8192"]
     one = plan(*options)
     shared = ["trainer.devices=2", "trainer.num_nodes=2", "trainer.accumulate_grad_batches=2"]
-    replicas, spread = (plan(*options, *shared, f"trainer.strategy={name}") for name in ("ddp", SHARDED))
+    replicas, shards = (plan(*options, *shared, f"trainer.strategy={name}") for name in ("ddp", SHARDED))
     assert (one.sentences, replicas.sentences, replicas.devices, replicas.micro_batches) == (512, 512, 4, 2)
     assert one.examples == 20_000
-    for several in (replicas, spread):
+    for several in (replicas, shards):
         assert several.flops.total() == pytest.approx(one.flops.total(), rel=0.1)
         assert several.seconds == pytest.approx(one.seconds / 4, rel=0.1)
         assert several.memory["activations"] == pytest.approx(one.memory["activations"] / 8, rel=0.1)
     for what in ("weights", "gradients", "optimiser", "moving average"):
         assert replicas.memory[what] == one.memory[what]
-        assert spread.memory[what] == one.memory[what] // 4
+        assert shards.memory[what] == one.memory[what] // 4
 
 
 SHARDED = "{_target_:rdm.training.sharding.Sharded}"
 
 
 def test_script() -> None:
-    """A run of the paper, without its data, the model spread over eight devices."""
+    """An experiment of the paper, without its data, sharded over eight devices."""
     overrides = ["experiment=iwslt14/rdm_absorbing", "hardware=a100_40gb", "trainer=fsdp", "trainer.devices=8"]
     page = script("-m", "rdm.plan", *overrides).stdout
     for line in (
@@ -90,19 +93,22 @@ def test_hardware(name: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["trainer=ddp"], "trainer.devices: say how many, at least 1; got -1"),
-        (["trainer.devices=auto"], "trainer.devices: say how many, at least 1; got auto"),
-        (["trainer.devices=[0,1]"], "trainer.devices: say how many, at least 1; got [0, 1]"),
-        (["trainer.devices=0"], "trainer.devices: say how many, at least 1; got 0"),
-        (["trainer.num_nodes=0"], "trainer.num_nodes: say how many, at least 1; got 0"),
-        (["trainer.accumulate_grad_batches=0"], "trainer.accumulate_grad_batches: say how many, at least 1; got 0"),
+        (["trainer=ddp"], "trainer.devices must be a number of at least 1, got -1"),
+        (["trainer.devices=auto"], "trainer.devices must be a number of at least 1, got auto"),
+        (["trainer.devices=[0,1]"], "trainer.devices must be a number of at least 1, got [0, 1]"),
+        (["trainer.devices=0"], "trainer.devices must be a number of at least 1, got 0"),
+        (["trainer.num_nodes=0"], "trainer.num_nodes must be a number of at least 1, got 0"),
+        (
+            ["trainer.accumulate_grad_batches=0"],
+            "accumulate_grad_batches must be a number of at least 1, got 0",
+        ),
         (["trainer.accumulate_grad_batches=99"], "too few for 99"),
-        (["length=0"], "length: say how many, at least 3; got 0"),
-        (["length=abc"], "length: say how many, at least 3; got abc"),
+        (["length=0"], "length must be a number of at least 3, got 0"),
+        (["length=abc"], "length must be a number of at least 3, got abc"),
         (["length=200"], "length=200 is more than the 65 tokens that a model with max_length=63 takes"),
         (["system=lm", "length=65"], "length=65 is more than the 64 tokens that a model with max_length=64 takes"),
-        (["vocabulary=2"], "vocabulary: say how many, at least 6; got 2"),
-        (["data.max_tokens=null"], "a step needs data.max_tokens or max_sentences"),
+        (["vocabulary=2"], "vocabulary must be a number of at least 6, got 2"),
+        (["data.max_tokens=null"], "set data.max_tokens or data.max_sentences"),
     ],
 )
 def test_wrong_values(overrides: list[str], message: str) -> None:
@@ -121,7 +127,7 @@ def test_wrong_values(overrides: list[str], message: str) -> None:
         (["-m", "seed=1,2"], "-m: python -m rdm.plan takes overrides (key=value) only"),
     ],
 )
-def test_mistakes(overrides: list[str], message: str) -> None:
+def test_wrong_commands(overrides: list[str], message: str) -> None:
     assert message in script("-m", "rdm.plan", *overrides, code=2).stderr
 
 
@@ -129,11 +135,11 @@ def test_help() -> None:
     assert "It takes the overrides of train.py" in script("-m", "rdm.plan", "--help").stdout
 
 
-def test_a_run_without_an_end_has_no_time() -> None:
+def test_unlimited_run_has_no_total_time() -> None:
     assert "time of 7 steps" in dict(plan("trainer.max_steps=7").rows())
     assert not any("steps" in name for name, _ in plan("trainer.max_steps=-1", "examples=null").rows())
 
 
-def test_sentences_are_no_longer_than_the_model_takes() -> None:
+def test_default_length_is_limited_by_the_model() -> None:
     assert plan().length == 32
     assert plan("model.max_length=24").length == 26

@@ -1,7 +1,7 @@
-"""Measuring: medians with their spread, the machine's own rate, time outside the network, peak memory.
+"""Timing: medians and their spread, the machine's matrix-product rate, time outside the network, peak memory.
 
-Machines differ and so do moments. So the rate of a float32 matrix product is measured before and after every action,
-and rates are given per GFLOP/s of it.
+The speed of a machine differs from others and over time. So the rate of a float32 matrix product is measured before and
+after every action, and rates are reported per GFLOP/s of it.
 """
 
 import ctypes
@@ -20,29 +20,31 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from rdm.models.layers import Restricted
 
-NOISY = 0.2
+NOISE_THRESHOLD = 0.2  # relative change of the matrix-product rate
 
 
-def times(action: Callable[[], object], repetitions: int, warm: Callable[[], None] = lambda: None) -> list[float]:
-    """Seconds of each repetition, after one to warm up; ``warm`` is told when that is over."""
+def time_repetitions(
+    action: Callable[[], object], repetitions: int, after_warm_up: Callable[[], None] = lambda: None
+) -> list[float]:
+    """Return the seconds of each repetition after a warm-up, which is followed by ``after_warm_up()``."""
     action()
-    warm()
+    after_warm_up()
     seconds = []
     for _ in range(repetitions):
-        began = time.perf_counter()
+        start = time.perf_counter()
         action()
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start)
     return seconds
 
 
 def gemm_rate() -> float:
-    """GFLOP/s of a product of 3072 x 512 by 512 x 1024."""
+    """Measure the GFLOP/s of a float32 matrix product of 3072 x 512 by 512 x 1024."""
     a, b = torch.randn(3072, 512), torch.randn(512, 1024)
-    return 2 * 3072 * 512 * 1024 / median(times(lambda: a @ b, 5)) / 1e9
+    return 2 * 3072 * 512 * 1024 / median(time_repetitions(lambda: a @ b, 5)) / 1e9
 
 
 class Stopwatch:
-    """Adds up the time spent in certain calls, of nested ones only the outermost."""
+    """Adds up the time spent in calls; of nested calls only the outermost counts."""
 
     def __init__(self) -> None:
         self.seconds, self.depth, self.began = 0.0, 0, 0.0
@@ -68,8 +70,8 @@ class Stopwatch:
 
     @contextmanager
     def on_modules(self) -> Iterator[None]:
-        """Runs whenever a module does: the network, as opposed to noising, losses and routing."""
-        project = Restricted.to_vocabulary  # part of the network, but no module
+        """Run during the forward pass of every module: the network, as opposed to noising, losses and routing."""
+        project = Restricted.to_vocabulary  # part of the network, but not a module
 
         def to_vocabulary(network: Restricted, states: Tensor) -> Tensor:
             with self.running():
@@ -85,17 +87,17 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class Measurement:
-    """``rate`` is work done in the median time; ``spread`` the range of the times, as a share of it."""
+    """Result of one case: ``rate`` at the median time; ``spread`` is the range of times relative to the median."""
 
     section: str
     name: str
     unit: str
     rate: float
     spread: float
-    gflops_before: float  # of the matrix product
+    gflops_before: float  # rate of the matrix product
     gflops_after: float
-    outside: float | None  # share of the time that is not the network's
-    memory: float | None  # most megabytes the process held
+    outside: float | None  # share of the time outside the network
+    memory: float | None  # peak megabytes of the process
 
     @property
     def gflops(self) -> float:
@@ -109,15 +111,15 @@ class Measurement:
         return {**asdict(self), "gflops": self.gflops, "per_gflops": self.per_gflops}
 
 
-def measure(
+def time_action(
     section: str, name: str, unit: str, work: float, action: Callable[[Stopwatch], object], repetitions: int
 ) -> Measurement:
-    """Repeat ``action``, which does ``work`` units; it may run the stopwatch where the network works unseen."""
+    """Time ``action``, which does ``work`` units; it runs the stopwatch where the network is not called as a module."""
     watch = Stopwatch()
     before = gemm_rate()
-    forget_peak_memory()
+    reset_peak_memory()
     with watch.on_modules():
-        seconds = times(lambda: action(watch), repetitions, watch.reset)
+        seconds = time_repetitions(lambda: action(watch), repetitions, watch.reset)
     return Measurement(
         section=section,
         name=name,
@@ -131,37 +133,38 @@ def measure(
     )
 
 
-def noisy(results: list[Measurement]) -> list[Measurement]:
-    """Those around which the matrix product changed by more than a fifth, or was so far from the median of them all."""
+def find_noisy(results: list[Measurement]) -> list[Measurement]:
+    """Return results whose matrix-product rate changed, or differs from the median, by more than a fifth."""
     typical = median(result.gflops for result in results)
-    return [
-        result
-        for result in results
-        if abs(result.gflops_before - result.gflops_after) > NOISY * max(result.gflops_before, result.gflops_after)
-        or abs(result.gflops - typical) > NOISY * typical
-    ]
+
+    def is_noisy(result: Measurement) -> bool:
+        rates = result.gflops_before, result.gflops_after
+        changed = max(rates) - min(rates) > NOISE_THRESHOLD * max(rates)
+        return changed or abs(result.gflops - typical) > NOISE_THRESHOLD * typical
+
+    return [result for result in results if is_noisy(result)]
 
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
-def forget_peak_memory() -> None:
-    """Linux only, like :func:`peak_memory`."""
-    settle()  # what larger models before this one have left free would count as held
+def reset_peak_memory() -> None:
+    """Reset the peak that :func:`peak_memory` returns; Linux only."""
+    release_free_memory()  # memory freed by earlier, larger models would count otherwise
     if CLEAR.exists():
         CLEAR.write_text("5")
 
 
-def settle() -> None:
-    """Give back what is free already: objects in cycles, and memory that the C library keeps for the next request."""
+def release_free_memory() -> None:
+    """Collect reference cycles, and return free memory that the C library keeps to the system."""
     gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
     if trim is not None:
         trim(0)
 
 
 def peak_memory() -> float | None:
-    """The most megabytes this process has held since :func:`forget_peak_memory`; None where that is not known."""
+    """Return the peak megabytes of this process since :func:`reset_peak_memory`; None where that is unknown."""
     if not CLEAR.exists():
         return None
     line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))

@@ -1,12 +1,13 @@
-"""Operations and bytes of a training step against counts by hand."""
+"""FLOPs and memory of a training step against counts by hand."""
 
 import pytest
 import torch
+from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from rdm.bench.cases import random_batch
-from rdm.counting import measure, without_numbers
+from rdm.bench.inputs import random_batch
 from rdm.data.batching import Batch
+from rdm.plan.counting import count_step, fake_parameters
 from rdm.systems.base import System
 from rdm.vocab import Vocab
 from tests.test_config import choices, config
@@ -21,23 +22,24 @@ def batch_of_shape(vocab: Vocab) -> Batch:
 
 
 def linear(rows: int, inputs: int, outputs: int) -> int:
-    """Operations of a linear layer: forward, gradient of the input, gradient of the weights."""
+    """FLOPs of a linear layer: forward, gradient of the input, gradient of the weights."""
     return 3 * 2 * rows * inputs * outputs
 
 
 def attention(queries: int, keys: int) -> int:
-    """Per row: scores and mixture forward; five products of that size backward, scores computed again among them."""
+    """FLOPs per row: two products forward; five of that size backward, with the scores recomputed."""
     return (2 + 5) * 2 * queries * keys * D
 
 
-def without_weights(composed: DictConfig) -> System:
+def fake_system(composed: DictConfig) -> System:
     composed.vocab = {**composed.vocab, "size": V}
-    return without_numbers(composed.system)
+    with fake_parameters():
+        return instantiate(composed.system)
 
 
-def test_operations_are_those_counted_by_hand() -> None:
-    """The autoregressive model: all target positions but the last are decoded and projected, once."""
-    cost = measure(without_weights(config("system=ar")), batch_of_shape(Vocab(V)), Vocab(V))
+def test_flops_equal_a_count_by_hand() -> None:
+    """For the autoregressive model, which decodes and projects all target positions but the last."""
+    cost = count_step(fake_system(config("system=ar")), batch_of_shape(Vocab(V)), Vocab(V))
     source, target = B * S, B * (N - 1)
     feed_forward = 2 * linear(1, D, H)
     encoder = source * (4 * linear(1, D, D) + feed_forward) + B * attention(S, S)
@@ -53,14 +55,14 @@ def test_operations_are_those_counted_by_hand() -> None:
     assert cost.flops["vocabulary"] == linear(target, D, V)
 
 
-def test_the_conditioned_pair_is_decoded_twice_and_encoded_once() -> None:
-    """And the vocabulary is projected where there is noise only."""
+def test_conditioned_pair_is_decoded_twice_and_encoded_once() -> None:
+    """The output projection is computed at noisy positions only."""
     batch, vocab = batch_of_shape(Vocab(V)), Vocab(V)
     pair, single = (
-        measure(without_weights(config(f"diffusion/pairing={name}")), batch, vocab).flops
+        count_step(fake_system(config(f"diffusion/pairing={name}")), batch, vocab).flops
         for name in ("conditioned", "single")
     )
-    keys = 2 * B * S * 2 * linear(1, D, D)  # of cross-attention, once a source
+    keys = 2 * B * S * 2 * linear(1, D, D)  # of cross-attention, once per source
     assert pair["encoder"] == single["encoder"]
     assert pair["decoder"] - keys == pytest.approx(2 * (single["decoder"] - keys), rel=0.01)
     assert pair["vocabulary"] < linear(2 * B * N, D, V)
@@ -73,22 +75,22 @@ def test_the_conditioned_pair_is_decoded_twice_and_encoded_once() -> None:
 def test_every_system_can_be_counted(overrides: tuple[str]) -> None:
     composed = config(*overrides)
     batch = random_batch(V, 3, 12, given="length" not in composed.data)
-    cost = measure(without_weights(composed), batch, Vocab(V), "bf16-mixed")
+    cost = count_step(fake_system(composed), batch, Vocab(V), "bf16-mixed")
     assert cost.flops.total() > 0
     assert cost.activations > 0
 
 
 def test_memory_of_activations() -> None:
-    """Twice the sentences need twice the memory; half precision and gradient checkpoints need less."""
+    """Memory is linear in the sentences; half precision and activation checkpointing need less."""
     options = ("system=lm", "model=llama_tiny", "data=toy_text")
 
     def activations(sentences: int, precision: str = "32-true", *overrides: str) -> int:
         torch.manual_seed(0)
         batch = random_batch(V, sentences, 32, given=False)
-        return measure(without_weights(config(*options, *overrides)), batch, Vocab(V), precision).activations
+        return count_step(fake_system(config(*options, *overrides)), batch, Vocab(V), precision).activations
 
-    whole = activations(64)
-    assert activations(128) == pytest.approx(2 * whole, rel=0.1)
-    # Under 0.6: with what attention keeps, which on a CPU would be float32.
-    assert activations(64, "bf16-mixed") < 0.6 * whole
-    assert activations(64, "32-true", "model.checkpoint_gradients=true") < 0.6 * whole
+    baseline = activations(64)
+    assert activations(128) == pytest.approx(2 * baseline, rel=0.1)
+    # Attention is counted in half precision, though it runs in float32 on a CPU.
+    assert activations(64, "bf16-mixed") < 0.6 * baseline
+    assert activations(64, "32-true", "model.checkpoint_gradients=true") < 0.6 * baseline

@@ -1,4 +1,4 @@
-"""The benchmark measures, shows and draws; its clock and its memory are checked by hand."""
+"""The benchmark measures, prints and draws; stopwatch and peak memory are checked by hand."""
 
 import json
 from itertools import count
@@ -7,26 +7,26 @@ from pathlib import Path
 import pytest
 import torch
 
-from rdm.bench import cases, measure
+from rdm.bench import cases, timing
 from rdm.bench.__main__ import run, show
 from rdm.bench.cases import OFFICIAL, Size
 from rdm.bench.figure import draw
-from rdm.bench.measure import Measurement, Stopwatch, forget_peak_memory, noisy, peak_memory
+from rdm.bench.timing import Measurement, Stopwatch, find_noisy, peak_memory, reset_peak_memory
 from rdm.models.int8 import in_int8
 from rdm.vocab import Vocab
 from tests.builders import tiny_system
 
 
-@pytest.mark.skipif(not measure.CLEAR.exists(), reason="needs the memory counters of Linux")
-def test_memory_that_is_free_again_is_forgotten() -> None:
-    """What a larger model has left behind is not held by the next."""
-    forget_peak_memory()
+@pytest.mark.skipif(not timing.CLEAR.exists(), reason="needs the memory counters of Linux")
+def test_freed_memory_does_not_count() -> None:
+    """Memory freed by a larger model is not part of the next peak."""
+    reset_peak_memory()
     before = peak_memory()
     blocks = [bytearray(50_000) for _ in range(4000)]
-    last = blocks.pop()  # on top of the heap: the C library returns nothing below it by itself
+    last = blocks.pop()  # on top of the heap, so that the C library does not return the memory below it by itself
     full = peak_memory()
     del blocks
-    forget_peak_memory()
+    reset_peak_memory()
     assert full - before > 150
     assert peak_memory() - before < 20
     del last
@@ -36,15 +36,15 @@ def measured(name: str, before: float = 100.0, after: float = 100.0) -> Measurem
     return Measurement("training", name, "target tokens/s", 250.0, 0.1, before, after, None, None)
 
 
-def test_rows_of_a_busy_machine_are_named() -> None:
-    """It changed during one of them, and was slow all through another."""
+def test_results_of_a_busy_machine_are_reported() -> None:
+    """The rate changed during one case, and was low throughout another."""
     rows = [measured("steady"), measured("changes", 120, 90), measured("close", 110, 90), measured("slow", 75, 75)]
-    assert [row.name for row in noisy([*rows, measured("last")])] == ["changes", "slow"]
-    assert noisy(rows[:1]) == []
+    assert [row.name for row in find_noisy([*rows, measured("last")])] == ["changes", "slow"]
+    assert find_noisy(rows[:1]) == []
 
 
 def test_table(capsys: pytest.CaptureFixture[str]) -> None:
-    """A ratio where there is an official rate; names are not cut where there is no terminal."""
+    """Ratios appear for official rates; names are not truncated without a terminal."""
     name = "rdm_multinomial, rdm, pruned after 4, int8"
     show([measured("rdm_absorbing, conditioned"), measured(name)], OFFICIAL)
     page = capsys.readouterr().out
@@ -57,7 +57,7 @@ def test_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_nested_calls_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(measure.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now)
     watch = Stopwatch()
     with watch.running():
         now = 1.0
@@ -72,9 +72,9 @@ def test_nested_calls_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert watch.seconds == 0.0
 
 
-def test_the_projection_is_part_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though it is no module; in int8, too."""
-    monkeypatch.setattr(measure.time, "perf_counter", count(0.0).__next__)
+def test_output_projection_counts_as_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not a module; also in int8."""
+    monkeypatch.setattr(timing.time, "perf_counter", count(0.0).__next__)
     system = tiny_system(Vocab(40)).eval()
     for each in (system, in_int8(system)):
         network, watch = each.denoiser.network, Stopwatch()
@@ -97,9 +97,10 @@ TINY = Size(
 )
 
 
-def test_a_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Training and decoding are measured, shown and drawn."""
-    monkeypatch.setattr(measure, "gemm_rate", lambda: 100.0)
+def test_section_is_measured_printed_and_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(timing, "gemm_rate", lambda: 100.0)
     results = run(TINY, only="growth")
     names = [("training by vocabulary", "100"), ("decoding by vocabulary", "100"), ("decoding by iterations", "2")]
     assert [(row.section, row.name) for row in results] == names
@@ -108,7 +109,7 @@ def test_a_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
         assert row["per_gflops"] == row["rate"] / row["gflops"] == row["rate"] / 100
         assert row["spread"] >= 0
         assert 0 < row["outside"] < 1
-        assert (row["memory"] is None) == (not measure.CLEAR.exists())
+        assert (row["memory"] is None) == (not timing.CLEAR.exists())
     show(results, {})
     page = capsys.readouterr().out
     for section, _ in names:
@@ -117,9 +118,9 @@ def test_a_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert (tmp_path / "bench.png").stat().st_size > 1000
 
 
-def test_official_rates_are_of_rows_that_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of these build, too."""
-    monkeypatch.setattr(cases, "measure", lambda section, name, *_: (section, name))
+def test_official_rates_belong_to_measured_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And all cases can be built."""
+    monkeypatch.setattr(cases, "time_action", lambda section, name, *_: (section, name))
     rows = [*cases.training(TINY), *cases.decoding(TINY)]
     assert set(OFFICIAL) < set(rows)
     assert len(set(rows)) == len(rows)

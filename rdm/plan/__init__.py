@@ -1,0 +1,1 @@
+"""``python -m rdm.plan``: parameters, memory and time of a run, estimated before it is started."""

@@ -1,0 +1,64 @@
+"""Training cost of a run: target tokens, seconds and the machine."""
+
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from rdm.data.batching import Batch
+
+CPUINFO = Path("/proc/cpuinfo")
+CHECKPOINT_KEY = "effort"
+
+
+class TrainingCost(pl.Callback):
+    """Counts target tokens and seconds over all ranks and all resumes of a run.
+
+    The counts are saved in every checkpoint and copied from there into result rows.
+    """
+
+    def __init__(self) -> None:
+        self.resumed_from = {"target_tokens": 0, "seconds": 0.0}
+        self.tokens: Tensor | int = 0  # a tensor on the device: converting it in every step would synchronise
+        self.counted_steps = 0
+        self.start_time = time.monotonic()
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.counted_steps = trainer.global_step
+        self.start_time = time.monotonic()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        if trainer.global_step > self.counted_steps:  # the counts of a batch are those of the whole optimiser step
+            self.tokens = self.tokens + batch.counts["tokens"]
+            self.counted_steps = trainer.global_step
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
+        tokens = torch.tensor(int(self.tokens), device=trainer.strategy.root_device)  # a copy: it is reduced in place
+        if trainer.world_size > 1:
+            tokens = trainer.strategy.reduce(tokens, reduce_op="sum")
+        checkpoint[CHECKPOINT_KEY] = {
+            "target_tokens": self.resumed_from["target_tokens"] + int(tokens),
+            "seconds": self.resumed_from["seconds"] + time.monotonic() - self.start_time,
+            "machine": describe_machine(trainer.world_size),
+        }
+
+    def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
+        saved = checkpoint.get(CHECKPOINT_KEY, self.resumed_from)
+        self.resumed_from = {name: saved[name] for name in self.resumed_from}
+
+
+def describe_machine(processes: int = 1) -> str:
+    """Return the device, the number of cores and the number of threads in one line."""
+    if torch.cuda.is_available():
+        return f"{processes} x {torch.cuda.get_device_name()}"
+    lines = CPUINFO.read_text(encoding="utf-8").splitlines() if CPUINFO.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    name = names[0] if names else platform.machine()
+    return f"{name}, {os.cpu_count()} cores, {processes * torch.get_num_threads()} threads"
