@@ -259,7 +259,12 @@ class Loaded:
             "system": config.name,
             "checkpoint_step": self.training["steps"],
             "int8": self.int8,
-            **self.decoding.describe(),
+            "strategy": self.decoding.name,
+            "steps": self.decoding.steps,
+            "candidates": self.decoding.candidates,
+            "decoding": {
+                key: value for key, value in self.decoding.describe().items() if key not in ("name", "steps")
+            },
         }
 
 

@@ -16,7 +16,7 @@ Key = tuple[str, str]  # system, decoding
 SETTINGS = (
     "data", "run", "checkpoint_step", "average", "transition", "schedule", "proposal", "lengths", "length_candidates",
     "candidates", "selection", "pruning", "length_penalty", "most_tokens", "int8", "text", "split", "sentences",
-    "batch_size", "signature",
+    "batch_size", "signature", "decoding",
 )  # fmt: skip
 
 

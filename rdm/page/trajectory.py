@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rdm.data.module import TextDataModule
 from rdm.decoding.base import Decoding
-from rdm.decoding.trace import Frame, Step, steps
+from rdm.decoding.trace import Frame, Step, row_steps
 from rdm.systems.base import Candidates, System
 
 MOST_STEPS = 100
@@ -72,7 +72,7 @@ def follow(
             strategy=str(decoding),
             legend=trace.legend,
             settings=decoding.describe(),
-            steps=steps(frames, row, data.tokenizer),
+            steps=row_steps(frames, row, data.tokenizer),
             output=text,
             candidates=[] if best.candidates is None else candidates_of(best.candidates, index, data),
         )

@@ -8,21 +8,14 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from rdm.decoding.adaptive import EntropyBound, Threshold
 from rdm.decoding.proposal import Proposal
-from rdm.decoding.routing import (
-    Ancestral,
-    Commit,
-    Conditional,
-    MaskPredict,
-    Outcome,
-    PosteriorStep,
-    Router,
-    State,
-    Transition,
-    Unconditional,
-)
+from rdm.decoding.remasking import ReMDMCap, ReMDMConf, ReMDMLoop, ReMDMRescale
+from rdm.decoding.routing import Ancestral, Commit, Conditional, MaskPredict, PosteriorStep, Unconditional
 from rdm.decoding.sampler import Canvas, Decoded, Sampler
 from rdm.decoding.schedule import Cosine, CosinePaper, DecodingSchedule, Linear
+from rdm.decoding.transition import Outcome, Router, State, Transition
+from rdm.decoding.transition_times import DNDM, DNDMTopK
 from rdm.diffusion import schedule as alphas
 from rdm.diffusion.noise import Absorbing, Mixture, Noise, Uniform, Unigram
 from rdm.diffusion.process import DiffusionProcess
@@ -52,7 +45,17 @@ ROUTERS: dict[str, Callable[..., Router]] = {
     "commit": Commit,
     "mask_predict": MaskPredict,
     "ancestral": Ancestral,
+    "remdm_cap": lambda: ReMDMCap(eta=0.3),  # more than the default, so that short tests see tokens sent back
+    "remdm_rescale": lambda: ReMDMRescale(eta=0.6),
+    "remdm_conf": ReMDMConf,
+    "remdm_loop": lambda: ReMDMLoop(eta=0.3, alpha_on=0.7),
+    "dndm": DNDM,
+    "dndm_beta": lambda: DNDM(a=3, b=3),
+    "dndm_k": DNDMTopK,
+    "threshold": lambda: Threshold(0.95),
+    "entropy_bound": lambda: EntropyBound(0.5),
 }
+FEWER_ITERATIONS = ["dndm", "dndm_beta", "dndm_k", "threshold", "entropy_bound"]  # may need fewer than decoding.steps
 TOP_K = ["uncond", "cond", "commit", "mask_predict"]  # those that rank, with an optional Gumbel noise
 TRANSITIONS: dict[str, Callable[..., Transition]] = {**ROUTERS, "posterior": PosteriorStep}
 
@@ -183,16 +186,16 @@ def make_state(tokens: list[list[int]] | Tensor, noise: str | Noise = "absorbing
         "stored": torch.zeros(tokens.shape),
         "proposal": torch.full_like(tokens, 2),
         "scores": torch.zeros(tokens.shape),
-        "positions": free,
+        "active": free,
         "logits": torch.zeros(int(free.sum()), VOCAB.size),
-        "draw": lambda logits: logits.argmax(-1),
+        "sample": lambda logits: logits.argmax(-1),
         "count": torch.ones_like(tokens[:, 0]),
         "noise_rate": 0.5,
         "rows": torch.arange(len(tokens)),
         "generator": seeded(),
         **given,
     }
-    as_given = {"process", "generator", "logits", "draw"}
+    as_given = {"process", "generator", "logits", "sample"}
     for name, value in values.items():
         if isinstance(value, list) and name not in as_given:
             values[name] = torch.tensor(value)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rdm.decoding.beam import BeamSearch, Best
+from rdm.decoding.beam import BeamSearch, NBest
 from rdm.decoding.trace import GrowingText
 from rdm.errors import UserError
 from rdm.vocab import Vocab
@@ -62,7 +62,7 @@ class Writer:
         self.sources, self.texts = self.sources[sources], [self.texts[row] for row in rows.tolist()]
 
 
-def search(table: Table, beam_size: int, penalty: float = 1.0, sources: list[int] | None = None) -> Best:
+def search(table: Table, beam_size: int, penalty: float = 1.0, sources: list[int] | None = None) -> NBest:
     sources = list(range(SOURCES)) if sources is None else sources
     first = torch.full((len(sources),), BOS)
     return BeamSearch("beam", beam_size, penalty).run(Writer(table, sources), first, LONGEST, VOCAB)
@@ -79,8 +79,8 @@ def exhaustive(table: Table, source: int, penalty: float) -> tuple[float, tuple[
     return max((table.log_prob(source, text) / len(text) ** penalty, text) for text in texts)
 
 
-def reference(table: Table, source: int, beam_size: int, penalty: float) -> tuple[float, tuple[int, ...]]:
-    """Beam search for one source with lists."""
+def reference(table: Table, source: int, beam_size: int, penalty: float) -> list[tuple[float, tuple[int, ...]]]:
+    """Beam search for one source with lists: up to ``beam_size`` finished texts, the best first."""
     live, finished = [(0.0, ())], []
     for length in range(1, LONGEST + 2):
         tokens = range(VOCAB.size) if length <= LONGEST else [EOS]
@@ -90,7 +90,7 @@ def reference(table: Table, source: int, beam_size: int, penalty: float) -> tupl
         if len(finished) >= beam_size:
             break
         live = [option for option in options if option[1][-1] != EOS][:beam_size]
-    return max(finished)
+    return sorted(finished, reverse=True)[:beam_size]
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 2.0])
@@ -99,27 +99,38 @@ def test_wide_beam_is_exhaustive_search(penalty: float) -> None:
     table = Table()
     wide, narrow = search(table, 6**LONGEST + 50, penalty), search(table, 1, penalty)
     expected = [exhaustive(table, source, penalty) for source in range(SOURCES)]
-    assert wide.tokens.tolist() == [row(text) for _, text in expected]
-    torch.testing.assert_close(wide.scores, torch.tensor([score for score, _ in expected]))
-    assert narrow.tokens.tolist() != wide.tokens.tolist()
+    assert wide.tokens[:, 0].tolist() == [row(text) for _, text in expected]
+    torch.testing.assert_close(wide.scores[:, 0], torch.tensor([score for score, _ in expected]))
+    assert narrow.tokens[:, 0].tolist() != wide.tokens[:, 0].tolist()
     assert len({len(text) for _, text in expected}) > 1
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 @pytest.mark.parametrize("beam_size", [1, 2, 3, 5])
-def test_as_the_reference_does(beam_size: int, penalty: float, seed: int) -> None:
-    """Also with sources that are done at different times, in one batch."""
+def test_n_best_equals_the_reference(beam_size: int, penalty: float, seed: int) -> None:
+    """All finished texts and scores, also if the sources of a batch are done after different numbers of steps."""
     table = Table(seed, sharpness=3.0, brevity=2.0)
     found = search(table, beam_size, penalty)
     expected = [reference(table, source, beam_size, penalty) for source in range(SOURCES)]
-    assert found.tokens.tolist() == [row(text) for _, text in expected]
-    torch.testing.assert_close(found.scores, torch.tensor([score for score, _ in expected]))
+    assert found.tokens.tolist() == [[row(text) for _, text in texts] for texts in expected]
+    torch.testing.assert_close(found.scores, torch.tensor([[score for score, _ in texts] for texts in expected]))
+
+
+def test_missing_texts_are_padding() -> None:
+    """A beam wider than the number of possible texts returns padding with the score -inf behind them."""
+    vocab = Vocab(size=7)
+    possible = 6**0 + 6**1  # up to one token, then <eos>
+    writer = Writer(Table(), [0, 1])
+    found = BeamSearch("beam", 9).run(writer, torch.full((2,), BOS), 1, vocab)
+    assert found.scores.isfinite().sum(1).tolist() == [possible, possible]
+    assert (found.tokens[~found.scores.isfinite()] == PAD).all()
+    assert (found.scores[:, :-1] >= found.scores[:, 1:]).all()
 
 
 def test_beam_of_one_is_greedy() -> None:
     table = Table(3)
-    for source, found in enumerate(search(table, 1).tokens.tolist()):
+    for source, found in enumerate(search(table, 1).tokens[:, 0].tolist()):
         text: tuple[int, ...] = ()
         while EOS not in text:
             text += (int(table.logits[source, code(text)].argmax()) if len(text) < LONGEST else EOS,)
@@ -127,7 +138,7 @@ def test_beam_of_one_is_greedy() -> None:
 
 
 def test_penalty_prefers_longer_texts() -> None:
-    lengths = [(search(Table(), 300, penalty).tokens != PAD).sum() for penalty in (0.0, 1.0, 3.0)]
+    lengths = [(search(Table(), 300, penalty).tokens[:, 0] != PAD).sum() for penalty in (0.0, 1.0, 3.0)]
     assert lengths[0] < lengths[1] < lengths[2]
 
 
@@ -156,7 +167,7 @@ def test_trace_shows_the_leading_text() -> None:
     firsts = table.logits[:3, code(())].clone()
     firsts[:, EOS] = float("-inf")
     assert second[:, 1].tolist() == firsts.argmax(-1).tolist()
-    assert torch.equal(trace.frames[-1].tokens, found.tokens)
+    assert torch.equal(trace.frames[-1].tokens, found.tokens[:, 0])
     assert [frame.iteration for frame in trace.frames] == list(range(len(trace.frames)))
     assert not any(frame.noisy.any() for frame in trace.frames)
     for frame in trace.frames:

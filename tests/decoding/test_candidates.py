@@ -7,7 +7,14 @@ import torch
 from torch import Tensor
 
 from rdm.decoding.bleu import pairwise_bleu
-from rdm.decoding.candidates import BestScore, LengthChoice, MinimumBayesRisk, NearLengths, TopLengths, share_out
+from rdm.decoding.candidates import (
+    BestScore,
+    LengthChoice,
+    MinimumBayesRisk,
+    NearLengths,
+    TopLengths,
+    samples_per_length,
+)
 from rdm.decoding.routing import Unconditional
 from tests.decoding.helpers import make_sampler, seeded
 from tests.evaluation.brute_force import sentence_bleu
@@ -64,7 +71,7 @@ def test_zero_is_never_proposed(choice: LengthChoice) -> None:
 )
 def test_samples_are_shared_out(samples: int, lengths: int, shares: list[int]) -> None:
     """The paper's 3, 3 and 4; with fewer samples than lengths, the likeliest lengths get one each."""
-    assert share_out(samples, lengths) == shares
+    assert samples_per_length(samples, lengths) == shares
 
 
 def test_candidate_lengths() -> None:

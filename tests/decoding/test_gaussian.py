@@ -115,8 +115,17 @@ def test_an_observer_changes_nothing() -> None:
 
 
 def test_what_results_say() -> None:
-    said = GaussianSampler("mine", 7, eta=0.0, clamp=False, samples=3).describe()
-    assert (said["strategy"], said["steps"], said["candidates"]) == ("mine", 7, 3)
+    sampler = GaussianSampler("mine", 7, eta=0.0, clamp=False, samples=3)
+    assert (sampler.name, sampler.steps, sampler.candidates) == ("mine", 7, 3)
+    assert sampler.describe() == {
+        "class": "GaussianSampler",
+        "name": "mine",
+        "steps": 7,
+        "eta": 0.0,
+        "clamp": False,
+        "samples": 3,
+        "selection": None,
+    }
     assert len({str(GaussianSampler("x", 7, *options).describe()) for options in [(0.0,), (1.0,), (1.0, False)]}) == 3
 
 

@@ -91,13 +91,14 @@ def test_temperature_and_nucleus() -> None:
 
 def test_description_and_errors() -> None:
     decoding = LeftToRight("left_to_right", max_tokens=7)
-    words = "Proposal(temperature=1.0, final_temperature=1.0, top_p=0.95)"
     assert decoding.describe() == {
-        "strategy": "left_to_right",
-        "steps": None,
-        "most_tokens": 7,
-        "proposal": words,
+        "class": "LeftToRight",
+        "name": "left_to_right",
+        "max_tokens": 7,
+        "temperature": 1.0,
+        "top_p": 0.95,
     }
+    assert (decoding.steps, decoding.candidates) == (None, 1)
     with pytest.raises(UserError, match=r"decoding\.max_tokens must be at least 1, got 0"):
         LeftToRight("test", max_tokens=0)
     with pytest.raises(UserError, match=r"decoding\.top_p"):

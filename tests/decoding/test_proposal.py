@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rdm.decoding.proposal import Proposal, draw
+from rdm.decoding.proposal import Proposal, sample_ids
 from rdm.diffusion import chunks
 from rdm.diffusion.chunks import rows_at_once
 from rdm.errors import UserError
@@ -57,7 +57,7 @@ def test_rows_are_drawn_each_from_their_own_logits() -> None:
 def test_tail_is_not_truncated(rare: float) -> None:
     """A rare id turns up as often as it should: within four standard deviations of its rate."""
     draws = 2_000_000
-    tokens = draw(logits_of(np.array([1 - rare, rare]), draws), 1.0, generator=seeded(3))
+    tokens = sample_ids(logits_of(np.array([1 - rare, rare]), draws), 1.0, generator=seeded(3))
     expected = draws * rare
     assert abs(int(tokens.sum()) - expected) < 4 * expected**0.5
 
@@ -72,7 +72,7 @@ def test_draws_are_float64_for_any_logits(dtype: torch.dtype, monkeypatch: pytes
         return search(mass, drawn, **options)
 
     monkeypatch.setattr(torch, "searchsorted", spy)
-    draw(torch.zeros(3, 5, dtype=dtype), 0.7, generator=seeded())
+    sample_ids(torch.zeros(3, 5, dtype=dtype), 0.7, generator=seeded())
     assert seen == [torch.float64, torch.float64]
 
 
@@ -84,7 +84,7 @@ def test_ids_that_must_not_be_predicted_are_never_drawn(
     """At both ends of what can be drawn, with barred ids first, in between and last."""
     monkeypatch.setattr(torch, "rand", lambda *shape, dtype, **_: torch.full(*shape, uniform, dtype=dtype))
     logits = torch.tensor([[BARRED, 0.0, BARRED, 1.0, BARRED]])
-    assert draw(logits, 1.0, top_p).item() == (1 if uniform == 0 else 3)
+    assert sample_ids(logits, 1.0, top_p).item() == (1 if uniform == 0 else 3)
 
 
 @pytest.mark.parametrize("top_p", [1.0, 0.9])
@@ -93,7 +93,7 @@ def test_logits_that_are_not_finite_still_give_ids(value: float, top_p: float) -
     """A sentence whose logits overflow is lost; the others, and the run, are not."""
     logits = torch.zeros(2, 5)
     logits[0] = value
-    assert (draw(logits, 1.0, top_p, seeded()) < 5).all()
+    assert (sample_ids(logits, 1.0, top_p, seeded()) < 5).all()
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def test_nucleus_is_the_smallest_set(top_p: float, kept: list[int]) -> None:
 
 def test_nucleus_at_the_boundary() -> None:
     """Two of four equal ids have mass of exactly one half: no third one is kept."""
-    tokens = draw(torch.zeros(1000, 4), 1.0, top_p=0.5, generator=seeded())
+    tokens = sample_ids(torch.zeros(1000, 4), 1.0, top_p=0.5, generator=seeded())
     assert len(tokens.unique()) == 2
 
 
 def test_nucleus_is_taken_after_the_temperature() -> None:
     """At temperature 0.5 the two best of PROBS hold 0.83, at temperature 1 only 0.7."""
-    assert draw(logits_of(PROBS), 0.5, top_p=0.8, generator=seeded()).unique().tolist() == [0, 2]
-    assert draw(logits_of(PROBS), 1.0, top_p=0.8, generator=seeded()).unique().tolist() == [0, 2, 3]
+    assert sample_ids(logits_of(PROBS), 0.5, top_p=0.8, generator=seeded()).unique().tolist() == [0, 2]
+    assert sample_ids(logits_of(PROBS), 1.0, top_p=0.8, generator=seeded()).unique().tolist() == [0, 2, 3]
 
 
 @settings(deadline=None, derandomize=True)
@@ -131,7 +131,7 @@ def test_nucleus_leaves_no_gap(logits: list[float], top_p: float, temperature: f
     """Whatever is drawn, the mass of strictly likelier ids is below top_p."""
     scaled = torch.tensor(logits, dtype=torch.float64)
     probs = (scaled / temperature).softmax(-1)
-    for token in draw(scaled.expand(64, -1), temperature, top_p, seeded()).unique():
+    for token in sample_ids(scaled.expand(64, -1), temperature, top_p, seeded()).unique():
         assert probs[probs > probs[token]].sum() < top_p + 1e-9
 
 
@@ -201,4 +201,4 @@ def test_any_number_of_rows(top_p: float) -> None:
     rows = 2 * rows_at_once(torch.empty(1, 4000)) + 3
     wanted = torch.randint(4000, (rows,), generator=seeded())
     logits = torch.zeros(rows, 4000).scatter_(1, wanted[:, None], 50.0)
-    assert draw(logits, 1.0, top_p, seeded()).equal(wanted)
+    assert sample_ids(logits, 1.0, top_p, seeded()).equal(wanted)

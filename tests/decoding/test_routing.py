@@ -2,7 +2,6 @@
 
 import math
 from itertools import combinations, product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,20 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rdm.decoding.routing import (
-    Action,
-    Ancestral,
-    Commit,
-    Conditional,
-    MaskPredict,
-    Outcome,
-    Router,
-    State,
-    Unconditional,
-    actions,
-    top_k,
-)
-from rdm.diffusion.process import DiffusionProcess
+from rdm.decoding.adaptive import entropy
+from rdm.decoding.routing import Ancestral, Commit, Conditional, MaskPredict, Unconditional
+from rdm.decoding.transition import Action, Outcome, Progress, Router, State, actions, top_k
 from rdm.errors import UserError
 from tests.decoding.helpers import (
     MASK,
@@ -37,6 +25,7 @@ from tests.decoding.helpers import (
     decode,
     make_canvas,
     make_process,
+    make_sampler,
     make_state,
     p_value,
     seeded,
@@ -390,134 +379,27 @@ def test_network_is_asked_only_where_needed(name: str) -> None:
     process = make_process("absorbing", 6)
     _, seen = decode(ROUTERS[name](), process, Restless(process, 8), make_canvas([8, 5]), 6)
     for state, _ in seen:
-        expected = state.free if ROUTERS[name]().rescores else state.free & ~state.denoised
-        assert torch.equal(state.positions, expected)
-        assert len(state.logits) == int(expected.sum())
+        if name in ("uncond", "cond"):
+            assert torch.equal(state.active, state.free)
+        elif name.startswith("dndm"):  # see test_transition_times.py
+            assert not (state.active & ~state.free).any()
+        else:
+            assert torch.equal(state.active, state.noisy)
+        assert len(state.logits) == int(state.active.sum())
 
 
-# --- later methods fit the interface as it is ------------------------------------------------------------------------
-
-
-class Threshold(Router):
-    """Fast-dLLM: denoise all of at least ``tau``, and the best in any case; never send back."""
-
-    rescores = False
-
-    def __init__(self, tau: float) -> None:
-        super().__init__()
-        self.tau = tau
-
-    def route(self, state: State) -> Tensor:
-        noisy = state.free & ~state.denoised
-        sure = state.scores >= self.tau
-        best = top_k(state.scores, torch.ones_like(state.count), noisy)
-        last = torch.full_like(sure, state.iteration == state.iterations)
-        return actions(state, v1=torch.ones_like(sure), v2=sure | best | last)
-
-
-class ReMDMCap(Router):
-    """ReMDM with a capped remasking probability ``sigma``."""
-
-    rescores = False
-
-    def __init__(self, eta: float) -> None:
-        super().__init__()
-        self.eta = eta
-
-    def route(self, state: State) -> Tensor:
-        alpha = state.process.schedule.alpha
-        alpha_t, alpha_s = (float(alpha(torch.tensor(step))) for step in (state.t, state.s))
-        sigma = min(self.eta, (1 - alpha_s) / alpha_t) if alpha_t > 0 else self.eta
-        uniform = torch.rand(state.tokens.shape, dtype=torch.float64, generator=state.generator)
-        return actions(state, v1=uniform < 1 - sigma, v2=uniform < (alpha_s - (1 - sigma) * alpha_t) / (1 - alpha_t))
-
-
-class DNDM(Router):
-    """DNDM: each position has a transition time drawn in advance, and only the steps that are one are visited."""
-
-    rescores = False
-
-    def plan(
-        self,
-        process: DiffusionProcess,
-        iterations: int,
-        free: Tensor,
-        memo: dict[str, Any],
-        generator: torch.Generator | None,
-    ) -> list[int]:
-        alpha = process.schedule.alpha(torch.arange(process.num_steps + 1))
-        draws = torch.multinomial(-alpha.diff(), free.numel(), replacement=True, generator=generator)
-        memo["tau"] = draws.view(free.shape) + 1
-        return [*sorted(set(memo["tau"][free].tolist()), reverse=True), 0]
-
-    def route(self, state: State) -> Tensor:
-        tau = state.memo["tau"]
-        state.memo["calls"] = state.memo.get("calls", 0) + 1
-        return actions(state, v1=torch.ones_like(state.free), v2=tau == state.t)
+# --- custom routers --------------------------------------------------------------------------------------------------
 
 
 class LeastEntropy(Router):
-    """Dream: as commit, but ranked by the entropy of the whole distribution."""
+    """As commit, but ranked by the entropy of the whole distribution (Dream)."""
 
     def route(self, state: State) -> Tensor:
-        log_probs = state.logits.log_softmax(-1)
-        confidence = torch.full(state.tokens.shape, -INF)
-        confidence[state.positions] = (log_probs.exp() * log_probs).sum(-1)
+        confidence = torch.full(state.tokens.shape, -INF, dtype=torch.float64)
+        confidence[state.active] = -entropy(state.logits)
         missing = (state.count - state.denoised.sum(1)).clamp(min=0)
-        chosen = top_k(confidence, missing, state.free & ~state.denoised)
+        chosen = top_k(confidence, missing, state.noisy)
         return actions(state, v1=torch.ones_like(chosen), v2=chosen)
-
-
-LATER = {
-    "threshold": lambda: Threshold(-0.5),
-    "remdm": lambda: ReMDMCap(0.3),
-    "dndm": DNDM,
-    "entropy": LeastEntropy,
-}
-
-
-@pytest.mark.parametrize("steps", [1, 3, 8])
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("name", LATER)
-def test_later_routers_run(name: str, noise: str, steps: int) -> None:
-    """Methods that came after the paper are a ``route`` (and a ``plan``) away, and end without noise."""
-    process, canvas = make_process(noise, 8), make_canvas([9, 5], prefix=1)
-    denoise = Restless(process, 10)
-    decoded, seen = decode(LATER[name](), process, denoise, canvas, steps, temperature=1.0)
-    final = seen.seen[-1][1]
-    assert torch.equal(final.denoised, ~canvas.pinned)
-    assert VOCAB.is_ordinary(decoded.tokens[~canvas.pinned]).all()
-    assert torch.equal(decoded.tokens[canvas.pinned], canvas.tokens[canvas.pinned])
-    assert decoded.scores.isfinite().all()
-
-
-def test_threshold_router_takes_all_that_are_sure() -> None:
-    """Everything at or above the threshold at once, else exactly the best one."""
-    state = make_state([[MASK] * 4] * 2, scores=[[-0.1, -0.9, -0.5, -0.6], [-3.0, -2.0, -4.0, -2.5]])
-    assert Threshold(-0.5).step(state).denoised.tolist() == [[True, False, True, False], [False, True, False, False]]
-
-
-def test_remdm_keeps_the_share_of_the_schedule() -> None:
-    """Tokens are sent back, yet the share of denoised tokens after each iteration stays alpha_s."""
-    process, canvas = make_process("absorbing", 8), make_canvas([10] * 1000)
-    _, seen = decode(ReMDMCap(0.3), process, Restless(process, 10), canvas, 8)
-    for state, outcome in seen:
-        assert float(outcome.denoised.double().mean()) == pytest.approx(1 - state.s / 8, abs=0.02)
-    assert all((state.denoised & ~outcome.denoised).any() for state, outcome in seen.seen[1:-1])
-
-
-def test_dndm_skips_steps_without_a_transition() -> None:
-    """As many calls as distinct transition times, each token at its own, and a state that lasts for one run only."""
-    process, canvas, router = make_process("absorbing", 50), make_canvas([4]), DNDM()
-    for seed in range(3):
-        denoise = Restless(process, 4)
-        _, seen = decode(router, process, denoise, canvas, 50, seed)
-        tau = seen.seen[0][0].memo["tau"][0]
-        assert denoise.steps == sorted(set(tau.tolist()), reverse=True)
-        assert len(denoise.steps) <= 4
-        assert [state.memo["calls"] for state, _ in seen] == [len(seen)] * len(seen)  # one memo, counted up
-        for state, outcome in seen:
-            assert torch.equal(outcome.action[0] == PROPOSE, tau == state.t)
 
 
 def test_entropy_router_looks_at_the_whole_distribution() -> None:
@@ -531,6 +413,38 @@ def test_entropy_router_looks_at_the_whole_distribution() -> None:
     state = make_state([[MASK, MASK]], logits=probs.log(), scores=[[math.log(0.55), math.log(0.51)]], count=[1])
     assert LeastEntropy().step(state).denoised.tolist() == [[False, True]]
     assert Commit().step(state).denoised.tolist() == [[True, False]]
+
+
+class Blocks(LeastEntropy):
+    """Fills blocks of ``size`` positions from left to right and calls the network in the current block only."""
+
+    def __init__(self, size: int = 2) -> None:
+        super().__init__()
+        self.size = size
+
+    def active(self, progress: Progress) -> Tensor:
+        block = torch.arange(progress.tokens.shape[1]) // self.size
+        return progress.noisy & (block == block.masked_fill(~progress.noisy, 99).min(1, keepdim=True).values)
+
+    def route(self, state: State) -> Tensor:
+        return torch.where(state.active, Action.PROPOSE, Action.KEEP)
+
+    def finished(self, state: State, outcome: Outcome) -> bool:
+        return bool((outcome.denoised | ~state.free).all())
+
+
+def test_block_decoding_is_a_router() -> None:
+    """Where the network is called and when decoding ends is up to the transition; the sampler is not changed."""
+    process, canvas = make_process("absorbing", 12), make_canvas([7, 3, 0])
+    decoded, seen = decode(Blocks(), process, Restless(process, 7), canvas, 12)
+    assert [state.active[0].nonzero().flatten().tolist() for state, _ in seen] == [[0, 1], [2, 3], [4, 5], [6]]
+    assert decoded.calls.tolist() == [4, 2, 0]
+    assert VOCAB.is_ordinary(decoded.tokens[~canvas.pinned]).all()
+
+
+def test_arguments_of_a_custom_router_are_described() -> None:
+    sampler = make_sampler(Blocks(size=3), 5)
+    assert sampler.describe()["transition"] == {"class": "Blocks", "size": 3}
 
 
 def test_memo_is_fresh_for_every_run() -> None:

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rdm.decoding.routing import Action, State
+from rdm.decoding.transition import Action, State, Transition
 from tests.decoding.helpers import MASK, NOISES, ROUTERS, TOP_K, TRANSITIONS, VOCAB, make_process, make_state, seeded
 
 WORDS = st.integers(2, VOCAB.size - 1)
@@ -37,11 +37,17 @@ def states(draw: st.DrawFn) -> State:
         stored=table(SCORES),
         count=torch.tensor([draw(st.integers(0, int(count))) for count in free.sum(1)]),
         t=t,
-        s=draw(st.integers(0, t - 1)),
+        s=draw(st.integers(0, t)),  # s == t: a plan may visit a step repeatedly
         noise_rate=draw(st.floats(0, 1)),
         generator=seeded(draw(st.integers(0, 99))),
         logits=torch.randn(int(free.sum()), VOCAB.size, generator=seeded()).index_fill(1, torch.tensor([0, 1]), -3e4),
     )
+
+
+def planned(transition: Transition, state: State) -> Transition:
+    """Fill the memo of the state as a decoding of four steps would."""
+    transition.plan(state.process, 4, state.free, state.memo, state.generator)
+    return transition
 
 
 @pytest.mark.parametrize("name", ROUTERS)
@@ -50,7 +56,7 @@ def states(draw: st.DrawFn) -> State:
 def test_the_outcome_is_that_of_the_formula(name: str, state: State) -> None:
     """``x_s = b (v1 x_t + (1 - v1) u1) + (1 - b) (v2 x0_hat + (1 - v2) u2)`` and ``b <- where(b, v1, v2)``."""
     before = state.tokens.clone()
-    outcome = ROUTERS[name]().step(state)
+    outcome = planned(ROUTERS[name](), state).step(state)
     keep, noise, propose = (outcome.action == action for action in Action)
     assert torch.equal(state.tokens, before), "a router changes nothing in place"
     assert torch.equal(outcome.tokens[~state.free], before[~state.free])
@@ -88,6 +94,6 @@ def test_as_many_are_denoised_as_asked_for(name: str, state: State, scale: float
 def test_nothing_is_noise_at_the_end(name: str, state: State) -> None:
     """From any step straight to 0: every free token is denoised, and none is a mask."""
     state.s, state.count = 0, state.free.sum(1)
-    outcome = TRANSITIONS[name]().step(state)
+    outcome = planned(TRANSITIONS[name](), state).step(state)
     assert torch.equal(outcome.denoised, state.free)
     assert not (outcome.tokens[state.free] == MASK).any()

@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rdm.decoding.routing import Action, Ancestral, PosteriorStep, Transition, Unconditional
+from rdm.decoding.routing import Ancestral, PosteriorStep, Unconditional
 from rdm.decoding.sampler import Canvas
+from rdm.decoding.transition import Action, Transition
 from rdm.diffusion import schedule as alphas
 from rdm.diffusion.noise import Uniform
 from rdm.diffusion.process import DiffusionProcess
@@ -16,6 +17,7 @@ from rdm.errors import UserError
 from rdm.vocab import Vocab
 from tests.decoding.helpers import (
     BARRED,
+    FEWER_ITERATIONS,
     MASK,
     NOISES,
     ROUTERS,
@@ -227,7 +229,7 @@ def test_ends_without_noise(name: str, noise: str, schedule: str) -> None:
     for iterations, scale in product(range(1, 8), (0.0, 5.0) if name in TOP_K else (None,)):
         router = ROUTERS[name]() if scale is None else ROUTERS[name](gumbel_scale=scale)
         decoded, seen = decode(router, process, denoise, canvas, iterations, schedule=SCHEDULES[schedule])
-        assert len(seen) == iterations
+        assert len(seen) == iterations or (name in FEWER_ITERATIONS and 0 < len(seen) < iterations)
         assert torch.equal(seen.seen[-1][1].denoised, ~canvas.pinned)
         assert VOCAB.is_ordinary(decoded.tokens[~canvas.pinned]).all()
         for _, outcome in seen:
@@ -368,7 +370,7 @@ def test_annealed_temperature_along_the_loop(
 ) -> None:
     """The first iteration has the first temperature, the last one the final temperature."""
     process, used = make_process("absorbing", 5), []
-    monkeypatch.setattr("rdm.decoding.proposal.draw", lambda logits, t, *_: used.append(t) or logits.argmax(-1))
+    monkeypatch.setattr("rdm.decoding.proposal.sample_ids", lambda logits, t, *_: used.append(t) or logits.argmax(-1))
     denoise = Restless(process, 4)
     decode(Unconditional(), process, denoise, make_canvas([4]), steps, temperature=1.0, final_temperature=0.2)
     assert used == pytest.approx(expected)
@@ -387,6 +389,44 @@ def test_bad_values(options: dict[str, int]) -> None:
     """Counts below one are refused with a message for the user."""
     with pytest.raises(UserError):
         make_sampler(Unconditional(), **options)
+
+
+@pytest.mark.parametrize("name", TRANSITIONS)
+def test_steps_beyond_the_trained_number(name: str) -> None:
+    """Refused by ``check`` and ``run`` with the same message, unless the transition can visit a step repeatedly."""
+    process, canvas = make_process("absorbing", 5), make_canvas([4])
+    sampler = make_sampler(TRANSITIONS[name](), 6)
+    if name.startswith("remdm"):
+        sampler.check(process)
+        assert sampler.run(process, Restless(process, 4), canvas).calls.tolist() <= [6]
+        return
+    message = r"^decoding\.steps=6 exceeds diffusion\.num_steps=5 \(the number of steps this model was trained with\)$"
+    for attempt in (lambda: sampler.check(process), lambda: sampler.run(process, Restless(process, 4), canvas)):
+        with pytest.raises(UserError, match=message):
+            attempt()
+
+
+@pytest.mark.parametrize("name", TRANSITIONS)
+def test_check_leaves_the_random_state_unchanged(name: str) -> None:
+    before = torch.get_rng_state()
+    make_sampler(TRANSITIONS[name](), 4).check(make_process("absorbing", 4))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("name", TRANSITIONS)
+def test_calls_count_the_iterations_with_an_active_position(name: str) -> None:
+    """Rows without an active position cost no call; after pruning the counts of the remaining rows are returned."""
+    process, canvas = make_process("absorbing", 9), make_canvas([8, 1, 0, 5, 2, 7])
+    canvas = Canvas(canvas.tokens, canvas.pinned, candidates=3)
+    for options in ({}, {"prune_after": 3, "keep_candidates": 2}):
+        decoded, seen = decode(TRANSITIONS[name](), process, Restless(process, 8), canvas, 9, **options)
+        expected = torch.zeros(6, dtype=torch.long)
+        for state, _ in seen:
+            expected[state.rows] += state.active.any(1)
+        assert decoded.calls.tolist() == expected[decoded.rows].tolist()
+        assert (decoded.calls[decoded.rows == 2] == 0).all()
+    if name in ("uncond", "cond", "posterior"):
+        assert set(decoded.calls.tolist()) <= {0, 9}
 
 
 # --- the degenerate posterior ----------------------------------------------------------------------------------------
@@ -446,10 +486,13 @@ def test_pruning_keeps_the_best_of_each_source(noise: str, name: str) -> None:
         TRANSITIONS[name](), process, Restless(process, 11), canvas, 5, prune_after=2, keep_candidates=2
     )
     states = [state for state, _ in seen]
-    assert [len(state.tokens) for state in states] == [6, 6, 4, 4, 4]
-    # By hand: the mean score of the second iteration over the free positions.
+    pruned = 3 if name not in FEWER_ITERATIONS else len(states) - 2
+    assert pruned >= 1
+    assert [len(state.tokens) for state in states] == [6, 6, *[4] * pruned]
+    # By hand: the mean score of the second iteration over the free positions; DNDM has scores at some of them only.
     free = ~canvas.pinned
-    means = [states[1].scores[row][free[row]].mean().item() for row in range(6)]
+    scored = free if not name.startswith("dndm") else free & (states[1].active | states[1].denoised)
+    means = [states[1].scores[row][scored[row]].mean().nan_to_num(-1e9).item() for row in range(6)]
     best = [sorted(group, key=means.__getitem__)[1:] for group in ([0, 1, 2], [3, 4, 5])]
     assert [sorted(pair) for pair in decoded.rows.view(2, 2).tolist()] == [sorted(pair) for pair in best]
     for state in states[2:]:

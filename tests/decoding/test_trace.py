@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from rdm.decoding.routing import Commit, MaskPredict, Outcome, PosteriorStep, State, Transition, Unconditional
+from rdm.decoding.routing import Commit, MaskPredict, PosteriorStep, Unconditional
 from rdm.decoding.sampler import Canvas
-from rdm.decoding.trace import Frame, GrowingText, Token, TokenState, Trace, steps
+from rdm.decoding.trace import Frame, GrowingText, Token, TokenState, Trace, row_steps
+from rdm.decoding.transition import Outcome, State, Transition
+from rdm.decoding.transition_times import DNDM
 from rdm.diffusion.noise import Absorbing, Noise, Uniform
 from rdm.vocab import Vocab
 from tests.decoding.helpers import Recorder, Restless, make_process, make_sampler, seeded
@@ -34,7 +36,7 @@ NO_SPECIALS = {"absorbing": Absorbing(VOCAB, noise_specials=False), "uniform": U
 
 
 def lines(trace: Trace, row: int) -> list[str]:
-    return [str(step) for step in steps(trace.frames, row, Words())]
+    return [str(step) for step in row_steps(trace.frames, row, Words())]
 
 
 def traced(
@@ -100,7 +102,7 @@ def test_states_by_hand() -> None:
         )
     ]
     noise, new, kept, back = TokenState.NOISE, TokenState.NEW, TokenState.KEPT, TokenState.BACK
-    first, second, third = steps(frames, 0, Words())
+    first, second, third = row_steps(frames, 0, Words())
     assert [token.state for token in first.tokens] == [kept, noise, noise, noise, kept]
     assert [token.state for token in second.tokens] == [kept, new, noise, new, kept]
     assert third.tokens == [
@@ -119,9 +121,9 @@ def test_text_that_grows() -> None:
     for ids in ([PAD, PAD, PAD], [5, PAD, PAD], [6, 7, PAD], [6, 7, EOS]):
         trace(torch.tensor([ids]), torch.tensor([[0.5, 0.25, 1.0]]).log())
     new, kept = TokenState.NEW, TokenState.KEPT
-    states = [[token.state for token in step.tokens] for step in steps(trace.frames, 0, Words())]
+    states = [[token.state for token in step.tokens] for step in row_steps(trace.frames, 0, Words())]
     assert states == [[], [new], [new, new], [kept, kept]]
-    assert [token.confidence for token in steps(trace.frames, 0, Words())[-1].tokens] == pytest.approx([0.5, 0.25])
+    assert [token.confidence for token in row_steps(trace.frames, 0, Words())[-1].tokens] == pytest.approx([0.5, 0.25])
 
 
 @pytest.mark.parametrize("transition", [Unconditional(), MaskPredict(), PosteriorStep()])
@@ -142,6 +144,14 @@ def test_confidence(transition: Transition) -> None:
         assert torch.equal(frame.confidence[free], expected)
         assert frame.confidence[~free].isnan().all()
         assert ((expected > 0) & (expected <= 1)).all()
+
+
+def test_confidence_is_nan_where_the_network_was_not_called() -> None:
+    """DNDM calls it only at the positions it denoises, so noise has no confidence."""
+    trace, _ = traced(DNDM(), NO_SPECIALS["absorbing"], 6)
+    assert len(trace.frames) > 2
+    for frame in trace.frames:
+        assert torch.equal(frame.confidence.isnan(), frame.noisy | CANVAS.pinned)
 
 
 @pytest.mark.parametrize("row", [0, 1])

@@ -9,7 +9,7 @@ from torch import Tensor
 from rdm.data.batching import Batch, frame
 from rdm.data.prepared import Ragged
 from rdm.decoding.beam import BeamSearch
-from rdm.decoding.trace import GrowingText, steps
+from rdm.decoding.trace import GrowingText, row_steps
 from rdm.errors import UserError
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.vocab import Vocab
@@ -139,7 +139,7 @@ def test_trace_is_read_line_by_line() -> None:
     torch.manual_seed(0)
     system, trace = tiny_autoregressive(data.vocab).eval(), GrowingText()
     best = system.generate(batch_of(data, [0, 1]).source, BeamSearch("greedy", 1), observer=trace)
-    shown = [str(step) for step in steps(trace.frames, int(best.rows[1]), data.tokenizer)]
+    shown = [str(step) for step in row_steps(trace.frames, int(best.rows[1]), data.tokenizer)]
     assert shown[0] == ""
     assert shown[-1] == data.tokenizer.decode(best.tokens.tolist())[1]
     for before, after in pairwise(shown):

@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from rdm.decoding.left_to_right import LeftToRight
-from rdm.decoding.routing import Ancestral, Commit, Transition, Unconditional
+from rdm.decoding.routing import Ancestral, Commit, Unconditional
 from rdm.decoding.sampler import Decoded
+from rdm.decoding.transition import Transition
 from rdm.diffusion.pairing import Conditioned, Pairing, SameStep, Single, TwoSteps
 from rdm.diffusion.process import Corruption
 from rdm.errors import UserError
@@ -162,7 +163,8 @@ def test_a_continuation_is_cut_at_eos_and_at_128_tokens(monkeypatch: pytest.Monk
 
     def run(process: Any, denoise: Any, canvas: Any, *_: Any) -> Decoded:
         canvases.append(canvas)
-        return Decoded(torch.where(canvas.pinned, canvas.tokens, filled), torch.zeros(3), torch.arange(3))
+        tokens = torch.where(canvas.pinned, canvas.tokens, filled)
+        return Decoded(tokens, torch.zeros(3), torch.arange(3), torch.ones(3))
 
     monkeypatch.setattr(decoding, "run", run)
     tokens = system.generate(source, decoding).tokens
@@ -190,7 +192,7 @@ def test_what_cannot_work() -> None:
     system = tiny_lm(VOCAB)
     with pytest.raises(UserError, match=r"decoding\.length_candidates=3, but open-ended text has no lengths"):
         system.check(sampler())
-    with pytest.raises(UserError, match=r"decoding\.steps=21 is more than the diffusion\.num_steps=20"):
+    with pytest.raises(UserError, match=r"decoding\.steps=21 exceeds diffusion\.num_steps=20"):
         system.check(one_canvas(Ancestral(), steps=21))
     with pytest.raises(UserError, match="decoding=test is not for diffusion over tokens"):
         system.check(LeftToRight("test"))
