@@ -67,8 +67,8 @@ class AutoregressiveSystem(System):
         first = torch.full_like(source[:, 0], self.vocab.bos)
         best = decoding.run(write, first, self.decoder.max_length, self.vocab, observer)
         rows = torch.arange(len(source), device=source.device)
-        candidates = Candidates(best.tokens, best.scores, chosen=torch.zeros_like(rows))
-        return Hypotheses(best.tokens[:, 0], best.scores[:, 0], rows, candidates)
+        n_best = Candidates(best.tokens, best.scores, chosen=torch.zeros_like(rows))
+        return Hypotheses(best.tokens[:, 0], best.scores[:, 0], rows, n_best if decoding.candidates > 1 else None)
 
     def check(self, decoding: Decoding) -> None:
         require(

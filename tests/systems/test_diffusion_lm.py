@@ -23,7 +23,7 @@ from rdm.training.module import TrainingModule
 from rdm.training.optim import InverseSqrt, Optimization
 from rdm.vocab import Vocab
 from tests.builders import RECIPES, STEPS, FixedPairing, overfit, sampler
-from tests.decoding.helpers import TRANSITIONS, Recorder
+from tests.decoding.helpers import FEWER_ITERATIONS, TRANSITIONS, Recorder
 from tests.language_models import one_canvas, packed, tiny_ar_lm, tiny_lm, window_batch
 
 VOCAB = Vocab(size=30)
@@ -127,7 +127,7 @@ def test_no_router_changes_the_prefix(name: str, transition: str) -> None:
     source[0, 2], source[1, 5] = VOCAB.eos, VOCAB.mask
     decoding = one_canvas(TRANSITIONS[transition](), temperature=1.0, top_p=0.95)
     hypotheses = system.generate(source, decoding, torch.Generator().manual_seed(0), recorder)
-    assert len(recorder) == 8
+    assert len(recorder) == 8 or (transition in FEWER_ITERATIONS and 0 < len(recorder) < 8)
     for state, outcome in recorder:
         assert torch.equal(state.tokens[:, :6], source)
         assert torch.equal(outcome.tokens[:, :6], source)
@@ -135,6 +135,7 @@ def test_no_router_changes_the_prefix(name: str, transition: str) -> None:
     written = recorder.seen[-1][1].tokens[:, 6:]
     assert system.process.noise.learnable[written].all()
     assert torch.equal(hypotheses.tokens, cut(written, VOCAB, 128))
+    assert torch.equal(hypotheses.calls, sum(state.active.any(1).long() for state, _ in recorder))
 
 
 def test_from_nothing() -> None:
