@@ -9,7 +9,16 @@ import torch
 from rdm.decoding.adaptive import Adaptive, EntropyBound, Threshold, entropy
 from rdm.decoding.trace import Trace
 from rdm.errors import UserError
-from tests.decoding.helpers import MASK, NOISES, Restless, decode, make_canvas, make_process, make_sampler, make_state
+from tests.decoding.helpers import (
+    MASK,
+    NOISES,
+    ContextDenoiser,
+    decode,
+    make_canvas,
+    make_process,
+    make_sampler,
+    make_state,
+)
 
 ROUTERS = {"threshold": lambda: Threshold(0.9), "entropy_bound": lambda: EntropyBound(0.4)}
 
@@ -25,7 +34,7 @@ def test_threshold_accepts_all_certain_tokens() -> None:
 
 def test_threshold_one_denoises_one_token_per_call() -> None:
     process, canvas = make_process("absorbing", 20), make_canvas([9, 4, 1])
-    decoded, seen = decode(Threshold(1.0), process, Restless(process, 9), canvas, 20)
+    decoded, seen = decode(Threshold(1.0), process, ContextDenoiser(process, 9), canvas, 20)
     for state, outcome in seen:
         assert torch.equal((outcome.denoised & ~state.denoised).sum(1), state.noisy.any(1).long())
     assert decoded.calls.tolist() == [9, 4, 1]
@@ -35,7 +44,7 @@ def test_threshold_one_denoises_one_token_per_call() -> None:
 @pytest.mark.parametrize("noise", NOISES)
 def test_threshold_zero_needs_one_call(noise: str) -> None:
     process, canvas = make_process(noise, 20), make_canvas([9, 4, 1])
-    decoded, seen = decode(Threshold(0.0), process, Restless(process, 9), canvas, 20)
+    decoded, seen = decode(Threshold(0.0), process, ContextDenoiser(process, 9), canvas, 20)
     assert decoded.calls.tolist() == [1, 1, 1]
     assert len(seen) == 1
 
@@ -83,7 +92,7 @@ def test_entropy_values() -> None:
 def test_decoding_stops_when_nothing_is_noisy(name: str, noise: str) -> None:
     """In the first iteration after which every row is denoised; calls count those with noise in the row."""
     process, canvas = make_process(noise, 20), make_canvas([9, 4, 1, 0], prefix=1)
-    decoded, seen = decode(ROUTERS[name](), process, Restless(process, 10), canvas, 20)
+    decoded, seen = decode(ROUTERS[name](), process, ContextDenoiser(process, 10), canvas, 20)
     left = [(state.free & ~outcome.denoised).sum(1) for state, outcome in seen]
     assert 1 < len(seen) < 20
     assert [int(rows.sum()) == 0 for rows in left] == [False] * (len(seen) - 1) + [True]
@@ -97,7 +106,7 @@ def test_last_iteration_denoises_the_rest(name: str) -> None:
     """``decoding.steps`` is the maximum number of iterations."""
     router: Adaptive = Threshold(1.0) if name == "threshold" else EntropyBound(0.0)
     process, canvas = make_process("absorbing", 20), make_canvas([9, 4])
-    decoded, seen = decode(router, process, Restless(process, 9), canvas, 3)
+    decoded, seen = decode(router, process, ContextDenoiser(process, 9), canvas, 3)
     assert len(seen) == 3
     assert torch.equal(seen.seen[-1][1].denoised, ~canvas.pinned)
     assert decoded.calls.tolist() == [3, 3]
@@ -106,7 +115,7 @@ def test_last_iteration_denoises_the_rest(name: str) -> None:
 @pytest.mark.parametrize("name", ROUTERS)
 def test_trace_has_one_frame_per_iteration_made(name: str) -> None:
     process, canvas, trace = make_process("absorbing", 20), make_canvas([9, 4]), Trace()
-    decoded = make_sampler(ROUTERS[name](), 20).run(process, Restless(process, 9), canvas, observer=trace)
+    decoded = make_sampler(ROUTERS[name](), 20).run(process, ContextDenoiser(process, 9), canvas, observer=trace)
     assert len(trace.frames) == int(decoded.calls.max()) + 1 < 21
     assert torch.equal(trace.frames[-1].tokens, decoded.tokens)
     assert not trace.frames[-1].noisy.any()

@@ -1,4 +1,4 @@
-"""Beam search against enumeration, against a plain reference, and what it computes at all."""
+"""Beam search against enumeration and against a reference implementation; rows computed; trace."""
 
 import math
 from itertools import product
@@ -19,7 +19,7 @@ LONGEST, SOURCES = 3, 6
 
 
 class Table:
-    """A model whose next token depends on the source and the whole text so far: logits ``[B, V ** LONGEST, V]``."""
+    """A model with logits ``[B, V ** LONGEST, V]`` that depend on the source and the whole prefix."""
 
     def __init__(self, seed: int = 0, sharpness: float = 1.5, brevity: float = 0.0) -> None:
         size = VOCAB.size
@@ -27,7 +27,7 @@ class Table:
         self.logits[:, :, EOS] += brevity
 
     def log_prob(self, source: int, text: tuple[int, ...]) -> float:
-        """Of a whole text without ``<bos>``, one token after the other."""
+        """Return the log-probability of a text without ``<bos>``."""
         total = 0.0
         for length, token in enumerate(text):
             total += float(self.logits[source, code(text[:length])].log_softmax(-1)[token])
@@ -39,7 +39,7 @@ def code(text: tuple[int, ...]) -> int:
 
 
 class Writer:
-    """The texts of a :class:`Table` being written; keeps how many rows it was asked for."""
+    """The continuation interface of a :class:`Table`; stores the number of rows of every call."""
 
     def __init__(self, table: Table, sources: list[int]) -> None:
         self.table, self.sources = table, torch.tensor(sources)
@@ -73,7 +73,7 @@ def row(text: tuple[int, ...]) -> list[int]:
 
 
 def exhaustive(table: Table, source: int, penalty: float) -> tuple[float, tuple[int, ...]]:
-    """The best of all texts of up to three tokens and ``<eos>``."""
+    """Return the best of all texts of up to three tokens and ``<eos>``."""
     others = [token for token in range(VOCAB.size) if token != EOS]
     texts = [(*text, EOS) for length in range(LONGEST + 1) for text in product(others, repeat=length)]
     return max((table.log_prob(source, text) / len(text) ** penalty, text) for text in texts)
@@ -95,7 +95,7 @@ def reference(table: Table, source: int, beam_size: int, penalty: float) -> list
 
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 2.0])
 def test_wide_beam_is_exhaustive_search(penalty: float) -> None:
-    """With room for every prefix nothing is missed; with a narrow beam something is."""
+    """If every prefix fits into the beam, the best text is found; with a narrow beam it is not."""
     table = Table()
     wide, narrow = search(table, 6**LONGEST + 50, penalty), search(table, 1, penalty)
     expected = [exhaustive(table, source, penalty) for source in range(SOURCES)]
@@ -137,13 +137,13 @@ def test_beam_of_one_is_greedy() -> None:
         assert found == row(text)
 
 
-def test_penalty_prefers_longer_texts() -> None:
+def test_length_penalty_prefers_longer_texts() -> None:
     lengths = [(search(Table(), 300, penalty).tokens[:, 0] != PAD).sum() for penalty in (0.0, 1.0, 3.0)]
     assert lengths[0] < lengths[1] < lengths[2]
 
 
-def test_sources_leave_when_they_are_done() -> None:
-    """The model is asked for one row a source at first, then for the beam of each source that is not done."""
+def test_finished_sources_are_not_computed() -> None:
+    """One row per source in the first call, then the beam of each source that is not done."""
     table = Table(1, sharpness=3.0, brevity=2.0)
     writer = Writer(table, list(range(SOURCES)))
     BeamSearch("beam", 2).run(writer, torch.full((SOURCES,), BOS), LONGEST, VOCAB)
@@ -159,7 +159,7 @@ def test_sources_leave_when_they_are_done() -> None:
 
 
 def test_trace_shows_the_leading_text() -> None:
-    """It begins with nothing, grows by a token, and ends with what is returned."""
+    """It starts empty, grows by one token and ends with the returned text."""
     table, trace = Table(1, sharpness=3.0), GrowingText()
     found = BeamSearch("beam", 2).run(Writer(table, [0, 1, 2]), torch.full((3,), BOS), LONGEST, VOCAB, trace)
     first, second = trace.frames[0].tokens, trace.frames[1].tokens
@@ -177,7 +177,7 @@ def test_trace_shows_the_leading_text() -> None:
             assert confidence[1 : len(text) + 1] == pytest.approx([math.exp(value) for value in each], rel=1e-4)
 
 
-def test_wrong_beam() -> None:
+def test_invalid_arguments() -> None:
     with pytest.raises(UserError, match="beam_size must be at least 1"):
         BeamSearch("beam", 0)
     for penalty in (1000.0, -11.0, math.nan, math.inf):

@@ -16,7 +16,7 @@ from rdm.decoding.sampler import Sampler
 from rdm.decoding.transition import Transition
 from rdm.decoding.transition_times import DNDM, DNDMTopK
 from rdm.vocab import Vocab
-from tests.decoding.helpers import VOCAB, Restless, make_canvas, make_process, seeded
+from tests.decoding.helpers import VOCAB, ContextDenoiser, make_canvas, make_process, seeded
 
 CONF = Path(__file__).parents[2] / "conf"
 CHOICES = {
@@ -51,7 +51,7 @@ def test_choice_of_router(name: str) -> None:
     assert (built.name, built.steps) == (name, steps)
     process, canvas = make_process("absorbing", 50), make_canvas([9, 5], prefix=1)
     built.check(process)
-    decoded = built.run(process, Restless(process, 10), canvas, seeded())
+    decoded = built.run(process, ContextDenoiser(process, 10), canvas, seeded())
     assert VOCAB.is_ordinary(decoded.tokens[~canvas.pinned]).all()
     assert (decoded.calls <= torch.tensor([steps, steps])).all()
 

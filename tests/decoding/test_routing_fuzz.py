@@ -1,4 +1,4 @@
-"""What holds for every router in any state: drawn states, every noise, scores that may be infinite or not a number."""
+"""Properties of every router in random states: every noise, scores that may be infinite or NaN."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ SCORES = st.floats(-50, 0) | st.sampled_from([float("-inf"), float("nan"), -0.0]
 
 @st.composite
 def states(draw: st.DrawFn) -> State:
-    """Up to three rows of up to six tokens, somewhere on the way from four steps to none."""
+    """Up to three rows of up to six tokens, between steps 4 and 0."""
     rows, length = draw(st.integers(1, 3)), draw(st.integers(1, 6))
     noise = draw(st.sampled_from(sorted(NOISES)))
     process = make_process(noise)
@@ -53,7 +53,7 @@ def planned(transition: Transition, state: State) -> Transition:
 @pytest.mark.parametrize("name", ROUTERS)
 @given(state=states())
 @settings(deadline=None, derandomize=True, max_examples=60)
-def test_the_outcome_is_that_of_the_formula(name: str, state: State) -> None:
+def test_outcome_follows_the_transition_formula(name: str, state: State) -> None:
     """``x_s = b (v1 x_t + (1 - v1) u1) + (1 - b) (v2 x0_hat + (1 - v2) u2)`` and ``b <- where(b, v1, v2)``."""
     before = state.tokens.clone()
     outcome = planned(ROUTERS[name](), state).step(state)
@@ -73,8 +73,8 @@ def test_the_outcome_is_that_of_the_formula(name: str, state: State) -> None:
 @pytest.mark.parametrize("name", TOP_K)
 @given(state=states(), scale=st.sampled_from([0.0, 5.0]))
 @settings(deadline=None, derandomize=True, max_examples=60)
-def test_as_many_are_denoised_as_asked_for(name: str, state: State, scale: float) -> None:
-    """Exactly ``k``; more where tokens may stay that are outside the top-k; the whole text if ``k`` is all of it."""
+def test_number_of_denoised_tokens(name: str, state: State, scale: float) -> None:
+    """Exactly ``k``, or more if the router may keep tokens outside the top-k; all if ``k`` is the length."""
     outcome = ROUTERS[name](gumbel_scale=scale).step(state)
     counts, already = outcome.denoised.sum(1), state.denoised.sum(1)
     if name in ("uncond", "mask_predict"):
@@ -91,8 +91,8 @@ def test_as_many_are_denoised_as_asked_for(name: str, state: State, scale: float
 @pytest.mark.parametrize("name", TRANSITIONS)
 @given(state=states())
 @settings(deadline=None, derandomize=True, max_examples=40)
-def test_nothing_is_noise_at_the_end(name: str, state: State) -> None:
-    """From any step straight to 0: every free token is denoised, and none is a mask."""
+def test_no_noise_at_step_zero(name: str, state: State) -> None:
+    """From any step directly to 0: every free token is denoised, and none is a mask."""
     state.s, state.count = 0, state.free.sum(1)
     outcome = planned(TRANSITIONS[name](), state).step(state)
     assert torch.equal(outcome.denoised, state.free)

@@ -11,7 +11,7 @@ from rdm.decoding.transition import Action
 from rdm.decoding.transition_times import DNDM, TIMES, DNDMTopK, TransitionTimes
 from rdm.diffusion import schedule as alphas
 from rdm.errors import UserError
-from tests.decoding.helpers import Restless, decode, make_canvas, make_process, p_value, seeded
+from tests.decoding.helpers import ContextDenoiser, decode, make_canvas, make_process, p_value, seeded
 
 ROUTERS = {"dndm": DNDM, "dndm_beta": lambda: DNDM(5, 3), "dndm_k": DNDMTopK}
 
@@ -43,10 +43,10 @@ def test_times_follow_a_beta_distribution(a: float, b: float) -> None:
 
 @pytest.mark.parametrize("name", ROUTERS)
 def test_only_transition_times_are_visited(name: str) -> None:
-    """The network is called at the distinct times of the batch; a row counts those at which it has one itself."""
+    """The network is called at the distinct times of the batch; the calls of a row are its own distinct times."""
     process, canvas, router = make_process("absorbing", 50), make_canvas([4, 7, 1], prefix=1), ROUTERS[name]()
     for seed in range(3):
-        denoise = Restless(process, 8)
+        denoise = ContextDenoiser(process, 8)
         decoded, seen = decode(router, process, denoise, canvas, 50, seed)
         times = seen.seen[0][0].memo[TIMES]
         own = [set(times[row][~canvas.pinned[row]].tolist()) for row in range(3)]
@@ -58,7 +58,7 @@ def test_only_transition_times_are_visited(name: str) -> None:
 def test_each_token_is_denoised_at_its_time() -> None:
     """The network is called exactly there, and the initial noise stays until then."""
     process, canvas = make_process("uniform", 20), make_canvas([6, 3])
-    _, seen = decode(DNDM(), process, Restless(process, 6), canvas, 20)
+    _, seen = decode(DNDM(), process, ContextDenoiser(process, 6), canvas, 20)
     for state, outcome in seen:
         due = state.free & (state.memo[TIMES] == state.t)
         assert torch.equal(outcome.action == Action.PROPOSE, due)
@@ -69,7 +69,7 @@ def test_each_token_is_denoised_at_its_time() -> None:
 def test_topk_counts_are_sampled() -> None:
     """k = #{tau >= t}; the best scores are denoised, the others sent back; idle rows do not change."""
     process, canvas = make_process("absorbing", 12), make_canvas([9] * 20)
-    _, seen = decode(DNDMTopK(), process, Restless(process, 9), canvas, 12)
+    _, seen = decode(DNDMTopK(), process, ContextDenoiser(process, 9), canvas, 12)
     idle, sent_back = 0, 0
     for state, outcome in seen:
         reached = (state.memo[TIMES] >= state.t).sum(1)
@@ -90,7 +90,9 @@ def test_pruned_rows_keep_their_times(name: str) -> None:
     """After pruning, each row still uses the times of its row in the canvas."""
     process, canvas = make_process("absorbing", 9), make_canvas([5, 9, 2, 6, 3, 8])
     canvas = Canvas(canvas.tokens, canvas.pinned, candidates=3)
-    decoded, seen = decode(ROUTERS[name](), process, Restless(process, 9), canvas, 9, prune_after=2, keep_candidates=1)
+    decoded, seen = decode(
+        ROUTERS[name](), process, ContextDenoiser(process, 9), canvas, 9, prune_after=2, keep_candidates=1
+    )
     state, outcome = seen.seen[-1]
     assert len(state.rows) == 2
     assert torch.equal(state.rows, decoded.rows)
@@ -101,7 +103,7 @@ def test_pruned_rows_keep_their_times(name: str) -> None:
 def test_canvas_without_free_positions(name: str) -> None:
     """One iteration without a network call returns the canvas."""
     process, canvas = make_process("absorbing", 5), make_canvas([0, 0], prefix=2)
-    decoded, seen = decode(ROUTERS[name](), process, Restless(process, 2), canvas, 5)
+    decoded, seen = decode(ROUTERS[name](), process, ContextDenoiser(process, 2), canvas, 5)
     assert len(seen) == 1
     assert decoded.calls.tolist() == [0, 0]
     assert torch.equal(decoded.tokens, canvas.tokens)
