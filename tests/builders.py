@@ -18,9 +18,10 @@ from rdm.data.pairs import PairsDataModule
 from rdm.data.ragged import Ragged
 from rdm.data.tokenizer import Words
 from rdm.data.toy import ToyTranslation
-from rdm.decoding.routing import Ancestral, MaskPredict, PosteriorStep, Transition, Unconditional
+from rdm.decoding.routing import Ancestral, MaskPredict, PosteriorStep, Unconditional
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Cosine as CosineDecoding
+from rdm.decoding.transition import Transition
 from rdm.diffusion.gaussian import GaussianProcess
 from rdm.diffusion.noise import Absorbing, Mixture, Noise, Uniform
 from rdm.diffusion.objective import Objective, ReweightedCrossEntropy, VariationalBound

@@ -8,9 +8,9 @@ from torch import Tensor
 from rdm.data.batching import Batch, counts_of
 from rdm.data.tokenizer import Tokenizer, Words
 from rdm.data.toy import ToyTranslation
-from rdm.decoding.routing import Transition
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Cosine
+from rdm.decoding.transition import Transition
 from rdm.diffusion.objective import Objective
 from rdm.diffusion.pairing import Pairing
 from rdm.diffusion.process import DiffusionProcess

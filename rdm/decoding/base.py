@@ -1,31 +1,38 @@
-"""What the scripts and callbacks know of a decoding strategy."""
+"""The interface of decoding strategies, as scripts and callbacks use them."""
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 from rdm.decoding.trace import Recording, Trace
+from rdm.describe import Described
 
 
-class Decoding(ABC):
-    """A strategy with a ``name``; which systems can be decoded by it is for the system to say (``System.check``)."""
+class Decoding(Described, ABC):
+    """A decoding strategy without a model; ``System.check`` raises if it does not fit a system.
+
+    Attributes:
+        name: name of the strategy in result rows.
+        steps: maximum number of iterations; None if an output takes one iteration per token.
+    """
 
     name: str
+    steps: int | None
+
+    @property
+    @abstractmethod
+    def candidates(self) -> int:
+        """Number of candidates decoded per source."""
 
     @abstractmethod
     def __str__(self) -> str:
-        """The strategy in a few words, for progress bars and headings."""
-
-    @abstractmethod
-    def describe(self) -> dict[str, Any]:
-        """What a result row says of it; ``steps`` is None where an output takes as many iterations as it has tokens."""
+        """Return a short description for progress bars and headings."""
 
     @abstractmethod
     def trace(self) -> Recording:
-        """A fresh observer for ``System.generate`` that keeps what the strategy does."""
+        """Return a new observer for ``System.generate`` that records every iteration."""
 
 
 class IteratedDecoding(Decoding):
-    """A strategy that goes over the whole text ``steps`` times."""
+    """A strategy that updates the whole text in up to ``steps`` iterations."""
 
     steps: int
 

@@ -1,11 +1,12 @@
-"""Beam search: the text of highest score that a left-to-right model gives, as far as a beam can see."""
+"""Beam search for autoregressive models."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from rdm.decoding.base import Decoding
 from rdm.decoding.trace import GrowingText
@@ -14,89 +15,97 @@ from rdm.vocab import Vocab
 
 
 class Continuation(Protocol):
-    """Texts being written, ``R`` rows over the sources: what a left-to-right model has to offer."""
+    """An autoregressive model with a cache: ``R`` unfinished texts, grouped by source."""
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        """Append ``tokens [R]`` and return the logits ``[R, V]`` of the next."""
+        """Append ``tokens [R]`` and return the logits ``[R, V]`` of the next token."""
 
     def select(self, sources: Tensor, rows: Tensor) -> None:
-        """Go on with these of the sources and, sorted by source, these of the rows."""
+        """Continue with these sources and, sorted by source, these rows."""
 
 
 @dataclass
-class Best:
-    """The best finished text of each of ``B`` sources so far."""
+class NBest:
+    """The best finished texts of ``B`` sources, up to ``W`` each, the highest score first."""
 
-    tokens: Tensor  # [B, N] with <eos>, padded
-    totals: Tensor  # [B, N] log p of the text up to each token
-    scores: Tensor  # [B], -inf before the first
+    tokens: Tensor  # [B, W, N] with <bos> and <eos>, padded; only padding if fewer texts have finished
+    totals: Tensor  # [B, W, N] log p of the text up to each token
+    scores: Tensor  # [B, W]; -inf if fewer texts have finished
 
-    def offer(self, sources: Tensor, tokens: Tensor, totals: Tensor, scores: Tensor) -> None:
-        """Take what is better: ``tokens [B', n]`` with ``scores [B']`` of ``B'`` of the sources."""
-        better = scores > self.scores[sources]
-        sources, length = sources[better], tokens.shape[1]
-        self.scores[sources] = scores[better]
-        self.tokens[sources, :length], self.totals[sources, :length] = tokens[better], totals[better]
+    def add(self, sources: Tensor, tokens: Tensor, totals: Tensor, scores: Tensor, pad: int) -> None:
+        """Merge ``tokens [B', C, n]`` with ``scores [B', C]`` into the lists of the given ``sources [B']``."""
+        width, length = self.tokens.shape[1:]
+        missing = (0, length - tokens.shape[2])
+        all_scores = torch.cat([self.scores[sources], scores], 1)
+        all_tokens = torch.cat([self.tokens[sources], functional.pad(tokens, missing, value=pad)], 1)
+        all_totals = torch.cat([self.totals[sources], functional.pad(totals, missing)], 1)
+        all_scores, order = all_scores.sort(dim=1, descending=True, stable=True)  # of equal scores the earlier text
+        finished = all_scores[:, :width, None].isfinite()
+        order = order[:, :width, None]
+        self.scores[sources] = all_scores[:, :width]
+        self.tokens[sources] = all_tokens.take_along_dim(order, 1).masked_fill(~finished, pad)
+        self.totals[sources] = all_totals.take_along_dim(order, 1).masked_fill(~finished, 0.0)
 
 
 @dataclass
 class Beams:
-    """The ``W`` texts in the beam of each of the ``B'`` sources that are not done."""
+    """The ``W`` unfinished texts of each of the ``B'`` sources that are not done."""
 
     sources: Tensor  # [B'] index of the source
-    tokens: Tensor  # [B', W, n] the likeliest text first
+    tokens: Tensor  # [B', W, n] the most probable text first
     totals: Tensor  # [B', W, n] log p of the text up to each token
-    ended: Tensor  # [B'] texts that have left the beam
+    ended: Tensor  # [B'] number of finished texts
 
-    def continued(self, log_probs: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The ``C <= most`` likeliest continuations by one token, of all that ``log_probs [B' * W, V]`` gives.
+    def expand(self, log_probs: Tensor, maximum: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the ``C <= maximum`` most probable continuations by one token, given ``log_probs [B' * W, V]``.
 
         Returns:
-            texts and their totals ``[B', C, n + 1]``, and the place in the beam ``[B', C]`` each came from.
+            Texts and their totals ``[B', C, n + 1]``, and the index in the beam ``[B', C]`` of the text each continues.
         """
         size = log_probs.shape[1]
         scores = (self.totals[:, :, -1].flatten()[:, None] + log_probs).view(len(self.sources), -1)
-        top, index = scores.topk(min(most, scores.shape[1]), 1)
+        top, index = scores.topk(min(maximum, scores.shape[1]), 1)
         origin, token = (index // size)[..., None], (index % size)[..., None]
         texts = torch.cat([self.tokens.take_along_dim(origin, 1), token], 2)
         return texts, torch.cat([self.totals.take_along_dim(origin, 1), top[..., None]], 2), origin.squeeze(2)
 
 
 class BeamSearch(Decoding):
-    """Keeps the ``beam_size`` likeliest unfinished texts of each source; a beam of 1 is greedy search.
+    """Keeps the ``beam_size`` most probable unfinished texts of each source; ``beam_size=1`` is greedy search.
 
-    A text among the ``beam_size`` likeliest that ends leaves the beam, and the next one moves up. A source is done, and
-    leaves the computation, when ``beam_size`` of its texts have ended. The best of them is returned, by
+    A text among the ``beam_size`` best that ends with ``<eos>`` is finished and leaves the beam. A source is done, and
+    leaves the computation, when ``beam_size`` of its texts have finished. Finished texts are ranked by
 
-        log p(y) / |y| ** length_penalty,        |y| with ``<eos>``.
+        log p(y) / |y| ** length_penalty,        |y| including ``<eos>``.
 
     Args:
-        name: as it appears in results.
-        beam_size: texts kept for each source.
-        length_penalty: 0 compares probabilities, 1 the mean over tokens.
+        name: name of the strategy in result rows.
+        beam_size: number of texts kept per source.
+        length_penalty: 0 compares probabilities, 1 the mean log-probability per token.
+
+    >>> print(BeamSearch("beam", beam_size=4))
+    beam, width 4
     """
+
+    steps = None
 
     def __init__(self, name: str, beam_size: int = 5, length_penalty: float = 1.0) -> None:
         require(beam_size >= 1, f"decoding.beam_size must be at least 1, got {beam_size}")
-        fits = abs(length_penalty) <= 10  # also false for nan
-        require(fits, f"decoding.length_penalty must lie between -10 and 10, got {length_penalty}")
+        valid = abs(length_penalty) <= 10  # false for NaN
+        require(valid, f"decoding.length_penalty must lie between -10 and 10, got {length_penalty}")
         self.name = name
         self.beam_size = beam_size
         self.length_penalty = length_penalty
+
+    @property
+    def candidates(self) -> int:
+        return self.beam_size
 
     def __str__(self) -> str:
         return f"{self.name}, width {self.beam_size}"
 
     def trace(self) -> GrowingText:
         return GrowingText()
-
-    def describe(self) -> dict[str, Any]:
-        return {
-            "strategy": self.name,
-            "steps": None,
-            "candidates": self.beam_size,
-            "length_penalty": self.length_penalty,
-        }
 
     @torch.inference_mode()
     def run(
@@ -106,11 +115,17 @@ class BeamSearch(Decoding):
         max_length: int,
         vocab: Vocab,
         observer: Callable[[Tensor, Tensor], None] | None = None,
-    ) -> Best:
-        """Texts of up to ``max_length`` tokens for ``B`` sources, each beginning with a token of ``first [B]``.
+    ) -> NBest:
+        """Return the finished texts of ``B`` sources, up to ``beam_size`` each, sorted by score.
 
-        The observer is shown tokens and their log-probabilities ``[B, N]`` before the first token and after each: the
-        likeliest unfinished text of every source, or the best finished one if the source is done.
+        The observer is called with tokens and their log-probabilities ``[B, N]`` before the first token and after each:
+        the most probable unfinished text of every source, or the best finished one if the source is done.
+
+        Args:
+            write: the model.
+            first: ``[B]``, the first token of each text.
+            max_length: maximum number of tokens without ``first`` and ``<eos>``.
+            vocab: special symbols.
         """
         count, device = len(first), first.device
         beams = Beams(
@@ -119,50 +134,55 @@ class BeamSearch(Decoding):
             totals=torch.zeros(count, 1, 1, device=device),
             ended=torch.zeros(count, dtype=torch.long, device=device),
         )
-        best = Best(
-            tokens=torch.full((count, max_length + 2), vocab.pad, device=device),
-            totals=torch.zeros(count, max_length + 2, device=device),
-            scores=torch.full((count,), float("-inf"), device=device),
+        best = NBest(
+            tokens=torch.full((count, self.beam_size, max_length + 2), vocab.pad, device=device),
+            totals=torch.zeros(count, self.beam_size, max_length + 2, device=device),
+            scores=torch.full((count, self.beam_size), float("-inf"), device=device),
         )
         others = torch.arange(vocab.size, device=device) != vocab.eos
-        for length in range(1, max_length + 2):  # of the texts with the token that comes now, the first not counted
+        for length in range(1, max_length + 2):  # of the texts after this iteration, without `first`
             if observer is not None:
-                observer(*leading(beams, best, vocab))
+                observer(*leading_texts(beams, best, vocab))
             log_probs = write(beams.tokens[:, :, -1].flatten()).float().log_softmax(-1)
             if length > max_length:
                 log_probs = log_probs.masked_fill(others, float("-inf"))
-            # A text can end in one way only: among twice the beam there are enough that go on.
-            texts, totals, origin = beams.continued(log_probs, 2 * self.beam_size)
+            # Each text has one continuation that ends, so 2 * beam_size contain beam_size that do not.
+            texts, totals, origin = beams.expand(log_probs, 2 * self.beam_size)
             ends = texts[:, :, -1] == vocab.eos
 
             finished = ends[:, : self.beam_size]
             normalised = totals[:, : self.beam_size, -1] / length**self.length_penalty
-            top, which = normalised.masked_fill(~finished, float("-inf")).max(1)
-            each = torch.arange(len(which), device=device)
-            best.offer(beams.sources, texts[each, which], totals[each, which], top)
+            scores = normalised.masked_fill(~finished, float("-inf"))
+            best.add(beams.sources, texts[:, : self.beam_size], totals[:, : self.beam_size], scores, vocab.pad)
 
             ended = beams.ended + finished.sum(1)
             alive = (ended < self.beam_size).nonzero().squeeze(1)
             if length > max_length or not len(alive):
                 break
             width = beams.tokens.shape[1]
-            go_on = ends.long().argsort(dim=1, stable=True)[:, : min(self.beam_size, width * (vocab.size - 1))]
-            rows = each[:, None] * width + origin.gather(1, go_on)
+            unfinished = ends.long().argsort(dim=1, stable=True)[:, : min(self.beam_size, width * (vocab.size - 1))]
+            offsets = torch.arange(len(beams.sources), device=device)[:, None] * width
+            rows = offsets + origin.gather(1, unfinished)
             write.select(alive, rows[alive].flatten())
             beams = Beams(
                 sources=beams.sources[alive],
-                tokens=texts.take_along_dim(go_on[..., None], 1)[alive],
-                totals=totals.take_along_dim(go_on[..., None], 1)[alive],
+                tokens=texts.take_along_dim(unfinished[..., None], 1)[alive],
+                totals=totals.take_along_dim(unfinished[..., None], 1)[alive],
                 ended=ended[alive],
             )
         if observer is not None:
-            observer(best.tokens, best.totals.diff(dim=1, prepend=best.totals[:, :1]))
+            observer(best.tokens[:, 0], increments(best.totals[:, 0]))
         return best
 
 
-def leading(beams: Beams, best: Best, vocab: Vocab) -> tuple[Tensor, Tensor]:
-    """The likeliest text in each beam, or where the source is done the best finished one: ``[B, N]`` tokens, log p."""
-    tokens, totals, length = best.tokens.clone(), best.totals.clone(), beams.tokens.shape[2]
+def leading_texts(beams: Beams, best: NBest, vocab: Vocab) -> tuple[Tensor, Tensor]:
+    """Return tokens and log p ``[B, N]`` of the first text in each beam, or the best finished text of done sources."""
+    tokens, totals, length = best.tokens[:, 0].clone(), best.totals[:, 0].clone(), beams.tokens.shape[2]
     tokens[beams.sources] = vocab.pad
     tokens[beams.sources, :length], totals[beams.sources, :length] = beams.tokens[:, 0], beams.totals[:, 0]
-    return tokens, totals.diff(dim=1, prepend=totals[:, :1])
+    return tokens, increments(totals)
+
+
+def increments(totals: Tensor) -> Tensor:
+    """Return the differences along each row of the cumulative log p ``totals [B, N]``."""
+    return totals.diff(dim=1, prepend=totals[:, :1])

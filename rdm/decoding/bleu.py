@@ -1,9 +1,13 @@
-"""Sentence BLEU, as NLTK's ``sentence_bleu`` with smoothing method 4 gives it, for many pairs at once.
+"""Vectorised sentence BLEU, equal to NLTK's ``sentence_bleu`` with smoothing method 4.
 
     BLEU = min(1, exp(1 - r / h)) * exp(1/4 * sum_n log p_n),   p_n = matches_n / max(1, h - n + 1)
 
-with ``h`` and ``r`` the lengths of hypothesis and reference. Where an order has no match, the k-th such order counts
-``log(h) / (5 * 2^k)`` matches; orders that still have none (``h = 1``) are left out of the sum. No common word is 0.
+with ``h`` and ``r`` the lengths of hypothesis and reference. The k-th order without a match counts
+``log(h) / (5 * 2^k)`` matches. Orders that still have none (``h = 1``) are excluded from the sum. BLEU is 0 without a
+common word.
+
+>>> smoothed_bleu(torch.tensor([4, 3, 2, 1]), lengths=torch.tensor(4), reference_lengths=torch.tensor(4)).item()
+1.0
 """
 
 import numpy as np
@@ -14,7 +18,7 @@ ORDERS = 4
 
 
 def smoothed_bleu(matches: Tensor, lengths: Tensor, reference_lengths: Tensor) -> Tensor:
-    """BLEU ``[...]``, float64, from clipped n-gram matches ``[..., 4]`` and lengths ``[...]``."""
+    """Return BLEU ``[...]``, float64, from clipped n-gram matches ``[..., 4]`` and lengths ``[...]``."""
     orders = torch.arange(1, ORDERS + 1, device=matches.device)
     h = lengths.double()[..., None]
     missing = matches == 0
@@ -26,23 +30,23 @@ def smoothed_bleu(matches: Tensor, lengths: Tensor, reference_lengths: Tensor) -
 
 
 def pairwise_bleu(tokens: Tensor, text: Tensor) -> Tensor:
-    """``[B, m, m]``: of every two among the ``m`` candidates of a source, the first as hypothesis.
+    """Return BLEU ``[B, m, m]`` of every pair among the ``m`` candidates of a source, the first as hypothesis.
 
-    Clipped matches are a set intersection once every n-gram carries how often it has come before in its sentence, so
-    no n-gram is counted one by one.
+    If every n-gram is numbered by its earlier occurrences in the sentence, clipped matches are the size of a set
+    intersection, so n-grams need not be counted individually.
 
     Args:
         tokens: ``[B, m, N]`` ids.
-        text: ``[B, m, N]`` bool, the ids that count.
+        text: ``[B, m, N]`` bool, the ids that are part of the text.
     """
-    # NumPy, because these arrays are small: on a busy machine torch's threads would mostly wait for each other.
+    # NumPy, because the arrays are small and the synchronisation of torch's threads would dominate.
     ids, real = tokens.cpu().numpy(), text.cpu().numpy()
     lengths = real.sum(-1)
     packed = np.take_along_axis(ids, (~real).argsort(axis=-1, kind="stable"), -1)[..., : lengths.max()]
     size = int(packed.max(initial=0)) + 1
     grams, matches = np.zeros_like(packed), []
     for order in range(1, ORDERS + 1):
-        # An n-gram is the (n-1)-gram before it and a token, renumbered so that the ids stay small.
+        # An n-gram is an (n-1)-gram and a token, renumbered so that its id stays small.
         width = max(packed.shape[-1] - order + 1, 0)
         first, last = grams[..., :width], packed[..., order - 1 :]
         grams = np.unique(first * size + last, return_inverse=True)[1].reshape(last.shape)

@@ -1,9 +1,8 @@
-"""The sampling loop of Gaussian diffusion: points of noise in, words out."""
+"""The sampling loop of Gaussian diffusion over embeddings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,26 +11,31 @@ from torch.nn import functional
 from rdm.decoding.base import IteratedDecoding
 from rdm.decoding.candidates import BestScore, Selection
 from rdm.decoding.schedule import steps_to_visit
-from rdm.describe import in_words
 from rdm.diffusion.gaussian import GaussianProcess, nearest, normal
 from rdm.errors import require
 
 Denoise = Callable[[Tensor, Tensor], Tensor]
-"""``(z_t [R, N, E], t [R]) -> z_0 [R, N, E]``, the network's guess."""
+"""``(z_t [R, N, E], t [R]) -> z_0 [R, N, E]``, the prediction of the network."""
 
 
 @dataclass(frozen=True)
 class Rounded:
-    """Points as an observer sees them, each ``[R, N]``: the nearest words, where the network guesses these, too, and
-    ``log p(w | z_0)`` of the words it guesses."""
+    """Points as an observer sees them, each field ``[R, N]``.
 
-    tokens: Tensor
+    A position counts as denoised if the nearest word is also the predicted one.
+    """
+
+    tokens: Tensor  # the nearest words
     denoised: Tensor
-    scores: Tensor
+    scores: Tensor  # log p(w | z_0) of the predicted words
 
     @property
     def free(self) -> Tensor:
         return torch.ones_like(self.denoised)
+
+    @property
+    def scored(self) -> Tensor:
+        return self.free
 
     @property
     def rows(self) -> Tensor:
@@ -43,19 +47,22 @@ class Rounded:
 
 
 Observer = Callable[[Rounded, Rounded], None]
-"""Called after every iteration with the points it started from and those it left; both have the scores of its guess."""
+"""Called after every iteration with its input and result; both hold the scores of this iteration's prediction."""
 
 
 class GaussianSampler(IteratedDecoding):
-    """A decoding strategy for points, with no model in it.
+    """A decoding strategy for Gaussian diffusion, without a model.
 
     Args:
-        name: as it appears in results.
-        steps: iterations ``M``; at most the number of steps the model was trained with.
-        eta: 1 draws from the posterior of every step, 0 takes the deterministic step of DDIM.
-        clamp: move every guess of ``z_0`` onto the nearest word before the step is taken (Diffusion-LM's trick).
-        samples: candidates a source, each from noise of its own.
-        selection: which of them to return; by default the one of highest score.
+        name: name of the strategy in result rows.
+        steps: number of iterations ``M``; at most the number of steps the model was trained with.
+        eta: 1 samples from the posterior of every step, 0 takes the deterministic step of DDIM.
+        clamp: replace every predicted ``z_0`` by the nearest word embedding before the step (Diffusion-LM).
+        samples: number of candidates per source, each with independent initial noise.
+        selection: which candidate is returned; by default the one with the highest score.
+
+    >>> print(GaussianSampler("diffuseq_ddim", steps=20, eta=0.0))
+    diffuseq_ddim, 20 iterations
     """
 
     def __init__(
@@ -73,15 +80,9 @@ class GaussianSampler(IteratedDecoding):
         self.name, self.steps, self.eta, self.clamp, self.samples = name, steps, eta, clamp, samples
         self.selection = selection or BestScore()
 
-    def describe(self) -> dict[str, Any]:
-        return {
-            "strategy": self.name,
-            "steps": self.steps,
-            "transition": f"Gaussian(eta={self.eta})",
-            "proposal": f"Rounding(clamp={self.clamp})",
-            "candidates": self.samples,
-            "selection": in_words(self.selection),
-        }
+    @property
+    def candidates(self) -> int:
+        return self.samples
 
     @torch.inference_mode()
     def run(
@@ -93,21 +94,21 @@ class GaussianSampler(IteratedDecoding):
         generator: torch.Generator | None = None,
         observer: Observer | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """From ``z_T = noise [R, N, E]`` to words ``[R, N]`` of ``embeddings [V, E]``, and the last ``z_0`` guessed."""
-        z = guess = noise
+        """Return words ``[R, N]`` of ``embeddings [V, E]`` and the last predicted ``z_0``, from ``z_T = noise``."""
+        z = z0_hat = noise
         if observer is not None:
             tokens = nearest(z, embeddings)
             denoised = torch.zeros_like(tokens, dtype=torch.bool)
         for t, s in pairwise(steps_to_visit(process.num_steps, self.steps)):
-            guess = denoise(z, torch.full(z.shape[:1], t, device=z.device))
-            z0 = embeddings[nearest(guess, embeddings)] if self.clamp else guess
+            z0_hat = denoise(z, torch.full(z.shape[:1], t, device=z.device))
+            z0 = embeddings[nearest(z0_hat, embeddings)] if self.clamp else z0_hat
             mean, std = process.back(z, z0, t, s, self.eta)
             z = mean + std * normal(mean, generator) if std > 0 else mean
             if observer is not None:
-                guessed = nearest(z0, embeddings)
-                log_probs = functional.linear(guess, embeddings).log_softmax(-1)
-                scores = log_probs.gather(-1, guessed[..., None]).squeeze(-1)
+                predicted = nearest(z0, embeddings)
+                log_probs = functional.linear(z0_hat, embeddings).log_softmax(-1)
+                scores = log_probs.gather(-1, predicted[..., None]).squeeze(-1)
                 before, tokens = Rounded(tokens, denoised, scores), nearest(z, embeddings)
-                denoised = tokens == guessed
+                denoised = tokens == predicted
                 observer(before, Rounded(tokens, denoised, scores))
-        return nearest(z, embeddings), guess
+        return nearest(z, embeddings), z0_hat

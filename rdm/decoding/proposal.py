@@ -1,24 +1,32 @@
-"""Proposals: a token ``x0_hat`` and its score at every position, from the logits of the denoiser."""
+"""Proposals: a token ``x0_hat`` and its score at every active position, from the logits of the denoiser.
+
+>>> import torch
+>>> from rdm.decoding.proposal import Proposal
+>>> tokens, scores = Proposal()(torch.tensor([[0.0, 2.0, 1.0]]))
+>>> tokens, scores.exp()
+(tensor([1]), tensor([0.6652]))
+"""
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rdm.describe import Described
 from rdm.diffusion.chunks import rows_at_once
 from rdm.errors import require
 
 
-class Proposal:
-    """Argmax at temperature 0, otherwise a draw at that temperature from the nucleus of mass ``top_p``.
+class Proposal(Described):
+    """Takes the argmax at temperature 0, otherwise samples from the nucleus of mass ``top_p`` at that temperature.
 
     Args:
-        temperature: of the first iteration.
-        final_temperature: of the last one; the temperature moves linearly between the two. None keeps it constant.
-        top_p: 1 draws from the whole distribution.
+        temperature: temperature of the first iteration.
+        final_temperature: temperature of the last iteration, with linear interpolation; None keeps it constant.
+        top_p: mass of the nucleus; 1 samples from the whole distribution.
     """
 
     def __init__(self, temperature: float = 0.0, final_temperature: float | None = None, top_p: float = 1.0) -> None:
-        require(temperature >= 0, f"decoding.temperature must be 0 (argmax) or above, got {temperature}")
+        require(temperature >= 0, f"decoding.temperature must be 0 (argmax) or greater, got {temperature}")
         require(0 < top_p <= 1, f"decoding.top_p must lie in (0, 1], got {top_p}")
         self.temperature = temperature
         self.final_temperature = temperature if final_temperature is None else final_temperature
@@ -27,63 +35,69 @@ class Proposal:
         )
         self.top_p = top_p
 
-    def temperature_at(self, progress: float) -> float:
-        """The temperature at ``progress`` from 0 (first iteration) to 1 (last iteration)."""
-        return self.temperature + progress * (self.final_temperature - self.temperature)
+    def temperature_at(self, elapsed: float) -> float:
+        """Return the temperature after the share ``elapsed`` of the iterations: 0 in the first, 1 in the last."""
+        return self.temperature + elapsed * (self.final_temperature - self.temperature)
 
-    def draw(self, logits: Tensor, progress: float = 0.0, generator: torch.Generator | None = None) -> Tensor:
-        """Ids ``[P]`` from logits ``[P, V]``."""
-        return draw(logits, self.temperature_at(progress), self.top_p, generator)
+    def sample(self, logits: Tensor, elapsed: float = 0.0, generator: torch.Generator | None = None) -> Tensor:
+        """Return ids ``[P]`` for logits ``[P, V]``."""
+        return sample_ids(logits, self.temperature_at(elapsed), self.top_p, generator)
 
     def __call__(
-        self, logits: Tensor, progress: float = 0.0, generator: torch.Generator | None = None
+        self, logits: Tensor, elapsed: float = 0.0, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Tokens ``[P]`` and their log-probabilities ``[P]`` (of the model itself, without temperature)."""
-        tokens = self.draw(logits, progress, generator)
-        return tokens, log_probs(logits, tokens)
+        """Return tokens ``[P]`` and their log-probabilities ``[P]`` under the model, without temperature."""
+        tokens = self.sample(logits, elapsed, generator)
+        return tokens, token_log_probs(logits, tokens)
 
 
-def log_probs(logits: Tensor, tokens: Tensor) -> Tensor:
-    """``log softmax(logits)`` at ``tokens [P]``, a few rows of ``logits [P, V]`` at a time: three times as fast."""
+def token_log_probs(logits: Tensor, tokens: Tensor) -> Tensor:
+    """Return ``log softmax(logits)`` at ``tokens [P]``, for ``logits [P, V]``.
+
+    Rows are processed in chunks that fit into the cache, which is three times as fast on a CPU.
+    """
     size = rows_at_once(logits)
     parts = zip(logits.split(size), tokens.split(size), strict=True)
     return torch.cat([-functional.cross_entropy(rows.float(), ids, reduction="none") for rows, ids in parts])
 
 
-def draw(logits: Tensor, temperature: float, top_p: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
-    """One id a row of ``logits [P, V]``: the argmax at temperature 0, else a draw, by inverting summed probabilities.
+def sample_ids(
+    logits: Tensor, temperature: float, top_p: float = 1.0, generator: torch.Generator | None = None
+) -> Tensor:
+    """Return one id per row of ``logits [P, V]``: the argmax at temperature 0, otherwise a sample.
 
-    In float64, because float32 would cut off the tail, which quietly lowers the temperature. A few rows are drawn at a
-    time, because what is needed on the way takes several times the memory of the logits.
+    Sampling uses float64, because float32 truncates the tail and thereby lowers the temperature. Rows are processed in
+    chunks, because intermediate results need several times the memory of the logits.
     """
     if temperature == 0:
         return logits.argmax(-1)
     parts = logits.split(rows_at_once(logits))
-    return torch.cat([_draw((rows.double() / temperature).softmax(-1), top_p, generator) for rows in parts])
+    return torch.cat([_sample((rows.double() / temperature).softmax(-1), top_p, generator) for rows in parts])
 
 
-def _draw(probs: Tensor, top_p: float, generator: torch.Generator | None) -> Tensor:
+def _sample(probs: Tensor, top_p: float, generator: torch.Generator | None) -> Tensor:
     if top_p == 1:
-        return _invert(probs, generator).squeeze(1)
-    # An id belongs to the nucleus if those ahead of it have less mass than that. One that does not is drawn again, from
-    # those ahead of it, among which the nucleus is: the same distribution as by sorting, in a quarter of the time.
+        return _invert_cdf(probs, generator).squeeze(1)
+    # An id belongs to the nucleus if the ids ranked before it have a mass below top_p. An id outside is replaced by a
+    # sample from the ids ranked before it, which contain the nucleus. This gives the same distribution as sorting, in
+    # a quarter of the time.
     ids = torch.arange(probs.shape[1], device=probs.device)
     rows = torch.arange(len(probs), device=probs.device)
-    drawn = torch.empty_like(rows)
+    sampled = torch.empty_like(rows)
     while len(rows):
-        ones = _invert(probs, generator)
-        at = probs.gather(1, ones)
-        ahead = probs * ((probs > at) | ((probs == at) & (ids < ones)))
-        drawn[rows] = ones.squeeze(1)
-        outside = ahead.sum(-1) >= top_p
-        rows, probs = rows[outside], ahead[outside]
-    return drawn
+        new = _invert_cdf(probs, generator)
+        threshold = probs.gather(1, new)
+        before = probs * ((probs > threshold) | ((probs == threshold) & (ids < new)))
+        sampled[rows] = new.squeeze(1)
+        outside = before.sum(-1) >= top_p
+        rows, probs = rows[outside], before[outside]
+    return sampled
 
 
-def _invert(weights: Tensor, generator: torch.Generator | None) -> Tensor:
-    """An id ``[P, 1]`` a row of ``weights [P, V]``, in proportion to them."""
-    mass = weights.cumsum(-1)  # of an id and those before it
-    most = mass[:, -1:].nextafter(mass.new_zeros(()))  # so that something exceeds it
-    uniform = torch.rand(most.shape, dtype=mass.dtype, device=mass.device, generator=generator)
-    # An id of weight 0 adds no mass, so none is the first whose mass exceeds what was drawn. Nothing exceeds NaN.
-    return torch.searchsorted(mass, uniform * most, right=True).clamp(max=weights.shape[1] - 1)
+def _invert_cdf(weights: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Sample one id ``[P, 1]`` per row of ``weights [P, V]``, in proportion to them."""
+    mass = weights.cumsum(-1)
+    upper = mass[:, -1:].nextafter(mass.new_zeros(()))  # below the total mass, so that an id exceeds it
+    uniform = torch.rand(upper.shape, dtype=mass.dtype, device=mass.device, generator=generator)
+    # An id of weight 0 adds no mass and is never the first to exceed the sample. The clamp covers NaN weights.
+    return torch.searchsorted(mass, uniform * upper, right=True).clamp(max=weights.shape[1] - 1)

@@ -1,4 +1,4 @@
-"""The sampling loop: noise in, text out, any number of iterations on a model trained with any number of steps."""
+"""The sampling loop of discrete diffusion: from noise to text in any number of iterations."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,26 +10,25 @@ import torch
 from torch import Tensor
 
 from rdm.decoding.base import IteratedDecoding
-from rdm.decoding.candidates import BestScore, LengthChoice, Selection, TopLengths, share_out
+from rdm.decoding.candidates import BestScore, LengthChoice, Selection, TopLengths, samples_per_length
 from rdm.decoding.proposal import Proposal
-from rdm.decoding.routing import Outcome, State, Transition
 from rdm.decoding.schedule import DecodingSchedule
-from rdm.describe import in_words
+from rdm.decoding.transition import Outcome, Progress, State, Transition
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 
 Denoise = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""``(tokens [R, N], t [R], positions [R, N] bool) -> logits [P, V]`` at the ``P`` positions, in row-major order."""
+"""``(tokens [R, N], t [R], active [R, N] bool) -> logits [P, V]`` at the ``P`` active positions, in row-major order."""
 
 Observer = Callable[[State, Outcome], None]
-"""Called after every iteration with what the router saw and what came of it."""
+"""Called after every iteration with the input and the result of the transition."""
 
 
 @dataclass(frozen=True)
 class Canvas:
-    """What is to be filled: tokens ``[R, N]`` of which the ``pinned`` ones (prefix, specials, padding) never change.
+    """The rows to fill: tokens ``[R, N]``, of which ``pinned`` ones (prefix, special symbols, padding) never change.
 
-    The ``candidates`` of one source stand next to each other.
+    The ``candidates`` of one source are consecutive rows.
     """
 
     tokens: Tensor
@@ -39,31 +38,45 @@ class Canvas:
 
 @dataclass(frozen=True)
 class Decoded:
-    """Filled rows ``[R, N]`` and their scores ``[R]``: the mean over free positions of the score when last denoised.
+    """The filled rows; ``R`` is smaller than in the canvas if candidates were pruned."""
 
-    ``rows [R]`` says which rows of the canvas these are, if candidates were dropped on the way.
-    """
-
-    tokens: Tensor
-    scores: Tensor
-    rows: Tensor
+    tokens: Tensor  # [R, N]
+    scores: Tensor  # [R] mean over free positions of the score when last denoised
+    rows: Tensor  # [R] index of each row in the canvas
+    calls: Tensor  # [R] number of iterations in which the network was called at a position of the row
 
 
 class Sampler(IteratedDecoding):
-    """A decoding strategy: transition, schedule, proposal and length candidates, with no model in it.
+    """A decoding strategy for discrete diffusion, without a model.
 
     Args:
-        name: as it appears in results.
-        steps: iterations ``M``; at most the number of steps the model was trained with.
+        name: name of the strategy in result rows.
+        steps: maximum number of iterations ``M``; the transition determines how many are legal.
         transition: a router, or the vanilla posterior step.
-        schedule: how many tokens should be denoised after each iteration.
-        temperature, final_temperature, top_p: see :class:`Proposal`.
-        length_candidates: lengths decoded in parallel.
-        length_choice: which lengths.
-        samples: candidates in all, shared out over the lengths; None is one a length.
-        selection: which candidate is returned.
-        prune_after: iterations after which only the ``keep_candidates`` of highest score go on; None, and the last
-            iteration, drops nothing.
+        schedule: how many tokens are denoised after each iteration.
+        temperature, final_temperature, top_p: see :class:`~rdm.decoding.proposal.Proposal`.
+        length_candidates: number of lengths decoded in parallel.
+        length_choice: which lengths; by default the most likely ones.
+        samples: total number of candidates, distributed over the lengths; None decodes one per length.
+        selection: which candidate is returned; by default the one with the highest score.
+        prune_after: iteration after which only the ``keep_candidates`` with the highest score are decoded further;
+            None, or the last iteration, prunes nothing.
+
+    Example: a process with four steps and a "network" that is certain of token 5.
+
+        >>> import torch
+        >>> from rdm.decoding.routing import Commit
+        >>> from rdm.decoding.sampler import Canvas, Sampler
+        >>> from rdm.decoding.schedule import Linear
+        >>> from rdm.diffusion import noise, process, schedule
+        >>> from rdm.vocab import Vocab
+        >>> absorbing = process.DiffusionProcess(schedule.Linear(num_steps=4), noise.Absorbing(Vocab(size=8)))
+        >>> def denoise(tokens, t, active):
+        ...     return torch.eye(8)[5].expand(int(active.sum()), -1)
+        >>> canvas = Canvas(torch.tensor([[2, 1, 1, 3]]), pinned=torch.tensor([[True, False, False, True]]))
+        >>> decoded = Sampler("commit", 2, Commit(), Linear()).run(absorbing, denoise, canvas)
+        >>> decoded.tokens, decoded.calls
+        (tensor([[2, 5, 5, 3]]), tensor([2]))
     """
 
     def __init__(
@@ -98,24 +111,19 @@ class Sampler(IteratedDecoding):
         self.selection = selection or BestScore()
         self.prune_after, self.keep_candidates = prune_after, keep_candidates
 
-    def describe(self) -> dict[str, Any]:
-        return {
-            "strategy": self.name,
-            "steps": self.steps,
-            "transition": in_words(self.transition),
-            "schedule": in_words(self.schedule),
-            "proposal": in_words(self.proposal),
-            "lengths": in_words(self.length_choice),
-            "length_candidates": self.length_candidates,
-            "candidates": self.samples,
-            "selection": in_words(self.selection),
-            "pruning": self.prune_after and f"{self.keep_candidates} kept after {self.prune_after} iterations",
-        }
+    @property
+    def candidates(self) -> int:
+        return self.samples
 
     def candidate_lengths(self, logits: Tensor) -> Tensor:
-        """The length ``[B, m]`` of every candidate, from the scores ``[B, L]`` of lengths."""
-        shares = torch.tensor(share_out(self.samples, self.length_candidates), device=logits.device)
-        return self.length_choice(logits, len(shares)).repeat_interleave(shares, dim=1)
+        """Return the length ``[B, m]`` of every candidate, from the logits ``[B, L]`` of the length head."""
+        repeats = torch.tensor(samples_per_length(self.samples, self.length_candidates), device=logits.device)
+        return self.length_choice(logits, len(repeats)).repeat_interleave(repeats, dim=1)
+
+    def check(self, process: DiffusionProcess) -> None:
+        """Raise a :class:`~rdm.errors.UserError` if the transition cannot plan ``steps`` iterations of ``process``."""
+        empty = torch.zeros(0, 0, dtype=torch.bool)
+        self.transition.plan(process, self.steps, empty, {}, torch.Generator())  # leaves the global random state alone
 
     @torch.inference_mode()
     def run(
@@ -126,23 +134,18 @@ class Sampler(IteratedDecoding):
         generator: torch.Generator | None = None,
         observer: Observer | None = None,
     ) -> Decoded:
-        """Fill the free positions of ``canvas``, starting from ``q_noise``."""
+        """Fill the free positions of ``canvas``, starting from a sample of ``q_noise``."""
         free = ~canvas.pinned
         tokens = torch.where(free, process.noise.sample(canvas.tokens, generator), canvas.tokens)
         denoised = torch.zeros_like(free)
         stored = torch.zeros(tokens.shape, device=tokens.device)
         rows = torch.arange(len(tokens), device=tokens.device)
-        lengths = free.sum(1)
+        lengths, calls = free.sum(1), torch.zeros_like(rows)
         memo: dict[str, Any] = {}
-        grid = self.transition.plan(process, self.steps, free, memo, generator)
-        iterations = len(grid) - 1
-        for iteration, (t, s) in enumerate(pairwise(grid), 1):
-            positions = free if self.transition.rescores else free & ~denoised
-            logits = denoise(tokens, torch.full_like(lengths, t), positions)
-            progress = (iteration - 1) / max(iterations - 1, 1)
-            proposal, scores = tokens.clone(), stored.clone()
-            proposal[positions], scores[positions] = self.proposal(logits, progress, generator)
-            state = State(
+        plan = self.transition.plan(process, self.steps, free, memo, generator)
+        iterations = len(plan) - 1
+        for iteration, (t, s) in enumerate(pairwise(plan), 1):
+            progress = Progress(
                 process=process,
                 iteration=iteration,
                 iterations=iterations,
@@ -152,29 +155,46 @@ class Sampler(IteratedDecoding):
                 free=free,
                 denoised=denoised,
                 stored=stored,
-                proposal=proposal,
-                scores=scores,
-                positions=positions,
-                logits=logits,
-                draw=partial(self.proposal.draw, progress=progress, generator=generator),
                 count=self.schedule.denoised(iteration, iterations, lengths),
                 noise_rate=self.schedule.noise_rate(iteration, iterations),
                 rows=rows,
                 generator=generator,
                 memo=memo,
             )
+            active = self.transition.active(progress)
+            logits = denoise(tokens, torch.full_like(lengths, t), active)
+            calls = calls + active.any(1)
+            elapsed = (iteration - 1) / max(iterations - 1, 1)
+            proposal, scores = tokens.clone(), stored.clone()
+            proposal[active], scores[active] = self.proposal(logits, elapsed, generator)
+            state = State(
+                **vars(progress),
+                active=active,
+                logits=logits,
+                proposal=proposal,
+                scores=scores,
+                sample=partial(self.proposal.sample, elapsed=elapsed, generator=generator),
+            )
             outcome = self.transition.step(state)
             if observer is not None:
                 observer(state, outcome)
             tokens, denoised, stored = outcome.tokens, outcome.denoised, outcome.stored
+            if self.transition.finished(state, outcome):
+                break
             if self.prune_after == iteration < iterations and canvas.candidates > self.keep_candidates:
-                best = mean(scores, free).view(-1, canvas.candidates).topk(self.keep_candidates).indices
-                kept = (best + torch.arange(len(best), device=best.device)[:, None] * canvas.candidates).flatten()
+                kept = best_candidates(state, canvas.candidates, self.keep_candidates)
                 rows, tokens, denoised, stored, free = (x[kept] for x in (rows, tokens, denoised, stored, free))
-                lengths = lengths[kept]
-        return Decoded(tokens=tokens, scores=mean(stored, free), rows=rows)
+                lengths, calls = lengths[kept], calls[kept]
+        return Decoded(tokens=tokens, scores=mean_score(stored, free), rows=rows, calls=calls)
 
 
-def mean(scores: Tensor, free: Tensor) -> Tensor:
-    """The mean ``[R]`` over the free positions ``[R, N]``."""
-    return torch.where(free, scores, 0.0).sum(1) / free.sum(1).clamp(min=1)
+def best_candidates(state: State, candidates: int, keep: int) -> Tensor:
+    """Return the rows of the ``keep`` candidates with the highest mean score of each source; unscored rows last."""
+    means = mean_score(state.scores, state.scored).masked_fill(~state.scored.any(1), float("-inf"))
+    best = means.view(-1, candidates).topk(keep).indices
+    return (best + torch.arange(len(best), device=best.device)[:, None] * candidates).flatten()
+
+
+def mean_score(scores: Tensor, included: Tensor) -> Tensor:
+    """Return the mean ``[R]`` of ``scores [R, N]`` over the ``included [R, N]`` positions; 0 if there are none."""
+    return torch.where(included, scores, 0.0).sum(1) / included.sum(1).clamp(min=1)

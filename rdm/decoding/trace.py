@@ -1,4 +1,4 @@
-"""Observers that keep what decoding did, iteration by iteration, for people to read."""
+"""Observers that record every iteration of a decoding, and their conversion to readable text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ from rdm.vocab import Vocab
 
 @dataclass(frozen=True)
 class Frame:
-    """The rows after one iteration, each ``[R, N]``: tokens, which of them are noise, and how sure the model is.
+    """All rows after one iteration, each field ``[R, N]``; iteration 0 is the initial noise.
 
-    ``confidence`` is a probability: of a token when it was last denoised, or of what the model would have put in the
-    place of noise. It is not a number where the model was not asked. Iteration 0 is the first noise.
+    ``confidence`` is a probability: of a denoised token when it was last denoised, of the proposal that was not taken
+    at a noisy position. It is NaN where the network was not called.
     """
 
     iteration: int
@@ -27,7 +27,7 @@ class Frame:
 
 
 class After(Protocol):
-    """What is needed of the rows an iteration leaves behind, each ``[R, N]``."""
+    """The result of an iteration as far as a trace needs it, each ``[R, N]``."""
 
     @property
     def tokens(self) -> Tensor: ...
@@ -41,7 +41,7 @@ class After(Protocol):
 
 
 class Before(Protocol):
-    """What is needed of the rows it started from; noise is what is free and not denoised."""
+    """The input of an iteration as far as a trace needs it; free positions that are not denoised are noise."""
 
     @property
     def tokens(self) -> Tensor: ...
@@ -54,15 +54,19 @@ class Before(Protocol):
 
     @property
     def rows(self) -> Tensor:
-        """``[R]``, which of the rows seen first these are."""
+        """``[R]``, the index of each row in the first iteration."""
 
     @property
     def scores(self) -> Tensor:
-        """Log-probability of what the model proposes in this iteration."""
+        """Log-probability of the proposal in this iteration."""
+
+    @property
+    def scored(self) -> Tensor:
+        """``[R, N]`` bool, the positions at which ``scores`` are valid."""
 
 
 class Recording(Protocol):
-    """An observer that collects one :class:`Frame` an iteration; ``legend`` says how to read their lines."""
+    """An observer that appends one :class:`Frame` per iteration; ``legend`` explains how to read their lines."""
 
     legend: str
     frames: list[Frame]
@@ -72,7 +76,7 @@ class Recording(Protocol):
 
 @dataclass
 class Trace:
-    """The recording of a sampler."""
+    """Records the iterations of a sampler."""
 
     frames: list[Frame] = field(default_factory=list)
     legend: str = "[brackets] are still noise"
@@ -82,21 +86,21 @@ class Trace:
             unknown = torch.full_like(state.scores, float("nan"))
             self.frames.append(Frame(0, state.tokens.cpu(), (state.free & ~state.denoised).cpu(), unknown.cpu()))
         confidence = torch.where(outcome.denoised, outcome.stored, state.scores).exp()
-        seen = (outcome.tokens, state.free & ~outcome.denoised, confidence.masked_fill(~state.free, float("nan")))
+        seen = (outcome.tokens, state.free & ~outcome.denoised, confidence.masked_fill(~state.scored, float("nan")))
         last = self.frames[-1]
-        # Rows that were dropped stay as they were.
-        after = (
+        # Pruned rows keep their last values.
+        updated = (
             before.index_copy(0, state.rows.cpu(), now.cpu())
             for before, now in zip((last.tokens, last.noisy, last.confidence), seen, strict=True)
         )
-        self.frames.append(Frame(len(self.frames), *after))
+        self.frames.append(Frame(len(self.frames), *updated))
 
 
 @dataclass
 class GrowingText:
-    """The recording of text that is written from left to right, before the first token and after each.
+    """Records left-to-right generation, before the first token and after each.
 
-    Of a beam search it keeps the leading text of every source, and in the end the one returned.
+    For beam search it holds the leading text of every source, and at the end the returned one.
     """
 
     frames: list[Frame] = field(default_factory=list)
@@ -108,17 +112,17 @@ class GrowingText:
 
 
 class TokenState(StrEnum):
-    """What an iteration did to a token."""
+    """The effect of an iteration on a token."""
 
-    NOISE = "noise"  # it was noise and still is
-    NEW = "new"  # it is text that was not there before
-    KEPT = "kept"  # it is text and was the same text before
-    BACK = "back"  # it was text and was sent back to noise
+    NOISE = "noise"  # noise before and after
+    NEW = "new"  # text that was not there before
+    KEPT = "kept"  # the same text as before
+    BACK = "back"  # text that was sent back to noise
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token as people see it, with its place in the row; ``confidence`` as in :class:`Frame`, or None."""
+    """A token for display with its position in the row; ``confidence`` as in :class:`Frame`, None instead of NaN."""
 
     text: str
     state: TokenState
@@ -132,36 +136,41 @@ class Token:
 
 @dataclass(frozen=True)
 class Step:
-    """One row after one iteration; padding, ``<bos>`` and ``<eos>`` are not shown."""
+    """One row after one iteration, without padding, ``<bos>`` and ``<eos>``.
+
+    >>> print(Step(1, [Token("the", TokenState.NEW, 0.9, 1), Token("<mask>", TokenState.NOISE, 0.4, 2)]))
+    the [<mask>]
+    """
 
     iteration: int
     tokens: list[Token]
 
     def __str__(self) -> str:
-        """A line; what is still noise stands in ``[brackets]``."""
+        """Return one line, with noise in ``[brackets]``."""
         return " ".join(f"[{token.text}]" if token.noisy else token.text for token in self.tokens)
 
 
 class Pieces(Protocol):
-    """What is needed to show ids: the text of each, and which are special."""
+    """A tokenizer as far as it is needed to display ids."""
 
     @property
     def vocab(self) -> Vocab: ...
 
-    def pieces(self, row: Sequence[int]) -> list[str]: ...
+    def pieces(self, row: Sequence[int]) -> list[str]:
+        """Return the text of every id."""
 
 
-def steps(frames: Sequence[Frame], row: int, tokenizer: Pieces) -> list[Step]:
-    """What happened to one row, the first noise included."""
+def row_steps(frames: Sequence[Frame], row: int, tokenizer: Pieces) -> list[Step]:
+    """Return all iterations of one row, including the initial noise."""
     hidden = (tokenizer.vocab.pad, tokenizer.vocab.bos, tokenizer.vocab.eos)
     shown = []
-    for before, after in pairwise([frames[0], *frames]):  # nothing comes before the first: it counts as unchanged
+    for before, after in pairwise([frames[0], *frames]):  # the first frame counts as unchanged
         ids, confidence = after.tokens[row].tolist(), after.confidence[row].tolist()
         states = token_states(before, after, row)
         columns = enumerate(zip(ids, tokenizer.pieces(ids), states, confidence, strict=True))
         tokens = [
-            Token(text, state, None if sure != sure else sure, position)
-            for position, (token, text, state, sure) in columns
+            Token(text, state, None if prob != prob else prob, position)
+            for position, (token, text, state, prob) in columns
             if token not in hidden
         ]
         shown.append(Step(after.iteration, tokens))
@@ -169,8 +178,8 @@ def steps(frames: Sequence[Frame], row: int, tokenizer: Pieces) -> list[Step]:
 
 
 def token_states(before: Frame, after: Frame, row: int) -> list[TokenState]:
-    """The state of every token of a row. Text that was replaced by other text is new, whoever replaced it."""
+    """Return the state of every token of a row; text that was replaced by different text is new."""
     names = (TokenState.KEPT, TokenState.NEW, TokenState.NOISE, TokenState.BACK)
-    was, noisy = before.noisy[row], after.noisy[row]
-    changed = was | (before.tokens[row] != after.tokens[row])
-    return [names[index] for index in torch.where(noisy, 2 + (~was).long(), changed.long()).tolist()]
+    was_noisy, noisy = before.noisy[row], after.noisy[row]
+    changed = was_noisy | (before.tokens[row] != after.tokens[row])
+    return [names[index] for index in torch.where(noisy, 2 + (~was_noisy).long(), changed.long()).tolist()]

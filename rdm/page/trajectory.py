@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rdm.decoding.base import Decoding
-from rdm.decoding.trace import Frame, Pieces, Step, steps
+from rdm.decoding.trace import Frame, Pieces, Step, row_steps
 from rdm.describe import flatten
 from rdm.systems.base import Candidates, System
 
@@ -99,7 +99,7 @@ def trace_decoding(
             strategy=str(decoding),
             legend=trace.legend,
             settings=flatten(decoding.describe()),
-            steps=steps(frames, row, codec),
+            steps=row_steps(frames, row, codec),
             output=text,
             candidates=[] if best.candidates is None else list_candidates(best.candidates, index, codec),
         )

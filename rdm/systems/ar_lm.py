@@ -70,7 +70,7 @@ class AutoregressiveLanguageModel(System):
         reader = Reader(self.network, rows, positions=given + count)
         decoded = decoding.run(reader, self._from_start(source), count, self.vocab, generator, observer)
         continuation = cut(decoded.tokens, self.vocab, count)
-        return Hypotheses(continuation, decoded.scores, rows=torch.arange(rows, device=source.device))
+        return Hypotheses(continuation, decoded.scores, torch.arange(rows, device=source.device), calls=decoded.calls)
 
     def _from_start(self, tokens: Tensor) -> Tensor:
         """``<bos>`` in front of ``tokens [B, N]``."""

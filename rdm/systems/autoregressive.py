@@ -12,7 +12,7 @@ from rdm.decoding.beam import BeamSearch
 from rdm.diffusion.objective import smoothed_cross_entropy
 from rdm.errors import require
 from rdm.models.causal import CausalDecoder, Continuation
-from rdm.systems.base import Hypotheses, Likelihood, System, Term
+from rdm.systems.base import Candidates, Hypotheses, Likelihood, System, Term
 from rdm.vocab import Vocab
 
 
@@ -66,7 +66,9 @@ class AutoregressiveSystem(System):
         write = Continuation(self.decoder, self.decoder.encode(source))
         first = torch.full_like(source[:, 0], self.vocab.bos)
         best = decoding.run(write, first, self.decoder.max_length, self.vocab, observer)
-        return Hypotheses(best.tokens, best.scores, rows=torch.arange(len(source), device=source.device))
+        rows = torch.arange(len(source), device=source.device)
+        n_best = Candidates(best.tokens, best.scores, chosen=torch.zeros_like(rows))
+        return Hypotheses(best.tokens[:, 0], best.scores[:, 0], rows, n_best if decoding.candidates > 1 else None)
 
     def check(self, decoding: Decoding) -> None:
         require(

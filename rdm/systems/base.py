@@ -40,6 +40,7 @@ class Hypotheses:
     scores: Tensor  # [B]
     rows: Tensor  # [B] which of the rows an observer saw this one was
     candidates: Candidates | None = None  # where there was a choice
+    calls: Tensor | None = None  # [B] network calls for the returned row, if counted
 
 
 @dataclass(frozen=True)

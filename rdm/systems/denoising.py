@@ -11,7 +11,7 @@ from rdm.decoding.sampler import Denoise, Sampler
 from rdm.diffusion.objective import Objective
 from rdm.diffusion.pairing import Pairing
 from rdm.diffusion.process import Corruption, DiffusionProcess
-from rdm.errors import UserError, require
+from rdm.errors import UserError
 from rdm.models.encoder_decoder import Memory
 from rdm.models.layers import Positions
 from rdm.systems.base import System, Term
@@ -85,8 +85,7 @@ class DenoisingSystem(System):
         """The strategy, checked to be one for this process."""
         if not isinstance(decoding, Sampler):
             raise UserError(f"decoding={decoding.name} is not for diffusion over tokens; try decoding=rdm")
-        steps, trained = decoding.steps, self.process.num_steps
-        require(steps <= trained, f"decoding.steps={steps} is more than the diffusion.num_steps={trained} trained with")
+        decoding.check(self.process)
         return decoding
 
     def fit_to(self, target_counts: Callable[[], Tensor]) -> None:

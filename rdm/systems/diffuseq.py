@@ -7,7 +7,7 @@ from torch.nn import functional
 from rdm.data.batching import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.gaussian import GaussianSampler, Observer
-from rdm.decoding.proposal import log_probs
+from rdm.decoding.proposal import token_log_probs
 from rdm.diffusion.gaussian import GaussianProcess
 from rdm.diffusion.objective import smoothed_cross_entropy
 from rdm.errors import UserError, require
@@ -81,7 +81,7 @@ class DiffuSeqSystem(System):
             self.process, lambda z, t: self.denoiser(z, t, given), embeddings, noise, generator, observer
         )
         real = self.until_eos(words)
-        scored = log_probs(self.denoiser.logits(guess[real]), words[real])
+        scored = token_log_probs(self.denoiser.logits(guess[real]), words[real])
         scores = torch.zeros(real.shape, device=real.device).masked_scatter(real, scored).sum(1) / real.sum(1)
         words = torch.where(real, words, self.vocab.pad)
         return choose(words, scores, len(source), decoding.selection, self.vocab)

@@ -72,7 +72,7 @@ class DiffusionSystem(DenoisingSystem):
             canvas = Canvas(template, pinned=template != self.vocab.mask)
         decoded = decoding.run(self.process, self._denoise(memory), canvas, generator, observer)
         best = choose(decoded.tokens, decoded.scores, len(source), decoding.selection, self.vocab)
-        return replace(best, rows=decoded.rows[best.rows])
+        return replace(best, rows=decoded.rows[best.rows], calls=decoded.calls[best.rows])
 
     @torch.inference_mode()
     def likelihood(

@@ -73,7 +73,8 @@ class DiffusionLanguageModel(DenoisingSystem):
         check_prompt(source, self.vocab, self.denoiser.max_length)
         decoded = decoding.run(self.process, self._denoise(None), self.canvas(source), generator, observer)
         continuation = cut(decoded.tokens[:, source.shape[1] :], self.vocab, self.max_tokens)
-        return Hypotheses(continuation, decoded.scores, rows=torch.arange(len(source), device=source.device))
+        rows = torch.arange(len(source), device=source.device)
+        return Hypotheses(continuation, decoded.scores, rows, calls=decoded.calls)
 
     def canvas(self, source: Tensor) -> Canvas:
         """Rows of ``denoiser.max_length`` positions that begin with ``source [B, S]``."""

@@ -243,7 +243,7 @@ def test_submitit_launcher(trained: tuple[Path, str], tmp_path: Path) -> None:
     )
     assert [row["steps"] for row in rows(tmp_path)] == [2]
     assert "2 iterations" in done.stdout
-    assert "1 of 2 jobs failed:\n  decoding.steps=51: decoding.steps=51 is more than" in done.stderr
+    assert "1 of 2 jobs failed:\n  decoding.steps=51: decoding.steps=51 exceeds" in done.stderr
 
 
 def test_optuna_finds_the_best_trial(trained: tuple[Path, str], tmp_path: Path) -> None:

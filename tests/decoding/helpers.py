@@ -1,6 +1,6 @@
-"""A small world for the decoding tests: four ordinary ids, table denoisers, hand-made states, a chi-square test."""
+"""Helpers of the decoding tests: a vocabulary of four ordinary ids, denoisers, states and a chi-square test."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -8,21 +8,14 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from rdm.decoding.adaptive import EntropyBound, Threshold
 from rdm.decoding.proposal import Proposal
-from rdm.decoding.routing import (
-    Ancestral,
-    Commit,
-    Conditional,
-    MaskPredict,
-    Outcome,
-    PosteriorStep,
-    Router,
-    State,
-    Transition,
-    Unconditional,
-)
+from rdm.decoding.remasking import ReMDMCap, ReMDMConf, ReMDMLoop, ReMDMRescale
+from rdm.decoding.routing import Ancestral, Commit, Conditional, MaskPredict, PosteriorStep, Unconditional
 from rdm.decoding.sampler import Canvas, Decoded, Sampler
 from rdm.decoding.schedule import Cosine, CosinePaper, DecodingSchedule, Linear
+from rdm.decoding.transition import Action, Outcome, Router, State, Transition
+from rdm.decoding.transition_times import DNDM, DNDMTopK
 from rdm.diffusion import schedule as alphas
 from rdm.diffusion.noise import Absorbing, Mixture, Noise, Uniform, Unigram
 from rdm.diffusion.process import DiffusionProcess
@@ -30,7 +23,7 @@ from rdm.vocab import Vocab
 
 VOCAB = Vocab(size=6, pad=0, mask=1, bos=0, eos=0, unk=0)
 PAD, MASK = VOCAB.pad, VOCAB.mask
-BARRED = -3e4  # the logit of an id the denoiser may not predict
+BARRED = -3e4  # logit of ids that must not be predicted
 
 
 def _unigram() -> Noise:
@@ -52,13 +45,23 @@ ROUTERS: dict[str, Callable[..., Router]] = {
     "commit": Commit,
     "mask_predict": MaskPredict,
     "ancestral": Ancestral,
+    "remdm_cap": lambda: ReMDMCap(eta=0.3),  # above the default, so that tokens are sent back in short tests
+    "remdm_rescale": lambda: ReMDMRescale(eta=0.6),
+    "remdm_conf": ReMDMConf,
+    "remdm_loop": lambda: ReMDMLoop(eta=0.3, alpha_on=0.7),
+    "dndm": DNDM,
+    "dndm_beta": lambda: DNDM(a=3, b=3),
+    "dndm_k": DNDMTopK,
+    "threshold": lambda: Threshold(0.95),
+    "entropy_bound": lambda: EntropyBound(0.5),
 }
-TOP_K = ["uncond", "cond", "commit", "mask_predict"]  # those that rank, with an optional Gumbel noise
+FEWER_ITERATIONS = ["dndm", "dndm_beta", "dndm_k", "threshold", "entropy_bound"]  # may need fewer than decoding.steps
+TOP_K = ["uncond", "cond", "commit", "mask_predict"]  # routers with the option gumbel_scale
 TRANSITIONS: dict[str, Callable[..., Transition]] = {**ROUTERS, "posterior": PosteriorStep}
 
 
 def make_process(noise: str | Noise, steps: int = 4, schedule: alphas.Schedule | None = None) -> DiffusionProcess:
-    """A process with linear alphas unless a schedule is given."""
+    """Build a process; by default with linear alphas."""
     return DiffusionProcess(schedule or alphas.Linear(steps), NOISES[noise]() if isinstance(noise, str) else noise)
 
 
@@ -67,7 +70,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 def make_canvas(lengths: list[int], prefix: int = 0) -> Canvas:
-    """Rows of ``prefix`` pinned words (other ones in every row), as many free positions as given, pinned padding."""
+    """Build rows of ``prefix`` pinned words (different in every row), free positions and pinned padding."""
     columns = torch.arange(max(lengths) + prefix).expand(len(lengths), -1)
     end = torch.tensor(lengths)[:, None] + prefix
     words = 2 + torch.arange(len(lengths))[:, None] // 4**columns % 4
@@ -82,7 +85,7 @@ def make_sampler(
 
 
 class Recorder:
-    """An observer that keeps every state and outcome."""
+    """An observer that stores every state and outcome."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[State, Outcome]] = []
@@ -90,7 +93,7 @@ class Recorder:
     def __call__(self, state: State, outcome: Outcome) -> None:
         self.seen.append((state, outcome))
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple[State, Outcome]]:
         return iter(self.seen)
 
     def __len__(self) -> int:
@@ -108,7 +111,7 @@ def decode(
     scores: "FixedScores | None" = None,
     **options: Any,
 ) -> tuple[Decoded, Recorder]:
-    """One seeded run of a sampler, and everything an observer saw; ``scores`` replaces the proposal."""
+    """Run a sampler and record all iterations; ``scores`` replaces the proposal."""
     sampler, recorder = make_sampler(transition, steps, schedule, **options), Recorder()
     if scores is not None:
         sampler.proposal = scores
@@ -116,7 +119,7 @@ def decode(
 
 
 class TableDenoiser:
-    """Probabilities from a table ``[T + 1, V (token 1), ..., V (token N), N, V]``; keeps the steps it was asked for."""
+    """Probabilities from a table ``[T + 1, V (token 1), ..., V (token N), N, V]``; stores the steps of all calls."""
 
     def __init__(self, table: np.ndarray) -> None:
         self.logits = torch.from_numpy(table).log().clamp(min=BARRED).float()
@@ -129,14 +132,14 @@ class TableDenoiser:
 
 
 def random_table(steps: int, length: int, seed: int) -> np.ndarray:
-    """A table for :class:`TableDenoiser`: rather peaked distributions over the ordinary ids 2..5."""
+    """Build a table for :class:`TableDenoiser` of peaked distributions over the ordinary ids 2..5."""
     table = np.zeros((steps + 1, *[VOCAB.size] * length, length, VOCAB.size))
     table[..., 2:] = np.random.default_rng(seed).dirichlet([0.7] * 4, size=table.shape[:-1]) * 0.9 + 0.025
     return table
 
 
-class Restless:
-    """A denoiser whose answer depends on the step, the position, the token there and the rest of the row."""
+class ContextDenoiser:
+    """A denoiser whose logits depend on step, position, current token and context; stores the steps of all calls."""
 
     def __init__(self, process: DiffusionProcess, length: int, seed: int = 0, sharpness: float = 1.5) -> None:
         generator, size = seeded(seed), len(process.noise.learnable)
@@ -155,8 +158,19 @@ class Restless:
         return logits.masked_fill(~self.allowed, BARRED)[positions]
 
 
+class FixedActions(Router):
+    """Returns fixed actions."""
+
+    def __init__(self, script: Tensor | Action, **options: bool) -> None:
+        super().__init__(**options)
+        self.script = script
+
+    def route(self, state: State) -> Tensor:
+        return torch.full_like(state.tokens, self.script) if isinstance(self.script, Action) else self.script
+
+
 class FixedScores(Proposal):
-    """The usual proposal with the scores replaced by ``values`` (in turn)."""
+    """A proposal with the scores replaced by ``values``, cyclically."""
 
     def __init__(self, *values: float) -> None:
         super().__init__()
@@ -169,11 +183,11 @@ class FixedScores(Proposal):
         return tokens, self.values[torch.arange(len(scores)) % len(self.values)]
 
 
-def make_state(tokens: list[list[int]] | Tensor, noise: str | Noise = "absorbing", **given: Any) -> State:
-    """A state at ``t = 3`` of four, going to ``s = 2``; what is not given is empty, free and noisy."""
+def make_state(tokens: list[list[int]] | Tensor, noise: str | Noise = "absorbing", **values: Any) -> State:
+    """Build a state at ``t = 3`` of four with ``s = 2``; by default every position is free and noisy."""
     tokens = torch.as_tensor(tokens)
-    free = torch.as_tensor(given.pop("free", torch.ones_like(tokens, dtype=torch.bool)))
-    values: dict[str, Any] = {
+    free = torch.as_tensor(values.pop("free", torch.ones_like(tokens, dtype=torch.bool)))
+    fields: dict[str, Any] = {
         "process": make_process(noise),
         "iteration": 2,
         "iterations": 4,
@@ -183,24 +197,24 @@ def make_state(tokens: list[list[int]] | Tensor, noise: str | Noise = "absorbing
         "stored": torch.zeros(tokens.shape),
         "proposal": torch.full_like(tokens, 2),
         "scores": torch.zeros(tokens.shape),
-        "positions": free,
+        "active": free,
         "logits": torch.zeros(int(free.sum()), VOCAB.size),
-        "draw": lambda logits: logits.argmax(-1),
+        "sample": lambda logits: logits.argmax(-1),
         "count": torch.ones_like(tokens[:, 0]),
         "noise_rate": 0.5,
         "rows": torch.arange(len(tokens)),
         "generator": seeded(),
-        **given,
+        **values,
     }
-    as_given = {"process", "generator", "logits", "draw"}
-    for name, value in values.items():
-        if isinstance(value, list) and name not in as_given:
-            values[name] = torch.tensor(value)
-    return State(tokens=tokens, free=free, **values)
+    unconverted = {"process", "generator", "logits", "sample"}
+    for name, value in fields.items():
+        if isinstance(value, list) and name not in unconverted:
+            fields[name] = torch.tensor(value)
+    return State(tokens=tokens, free=free, **fields)
 
 
 def p_value(index: Tensor, probs: np.ndarray) -> float:
-    """Chi-square of observed cell numbers against ``probs``; a cell of probability zero must never be observed."""
+    """Return the chi-square p-value of observed cells against ``probs``; 0 if an impossible cell is observed."""
     probs = probs.ravel()
     observed = np.bincount(index.flatten().numpy(), minlength=probs.size)
     possible = probs > 1e-9

@@ -1,4 +1,4 @@
-"""Beam search against enumeration, against a plain reference, and what it computes at all."""
+"""Beam search against enumeration and against a reference implementation; rows computed; trace."""
 
 import math
 from itertools import product
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rdm.decoding.beam import BeamSearch, Best
+from rdm.decoding.beam import BeamSearch, NBest
 from rdm.decoding.trace import GrowingText
 from rdm.errors import UserError
 from rdm.vocab import Vocab
@@ -19,7 +19,7 @@ LONGEST, SOURCES = 3, 6
 
 
 class Table:
-    """A model whose next token depends on the source and the whole text so far: logits ``[B, V ** LONGEST, V]``."""
+    """A model with logits ``[B, V ** LONGEST, V]`` that depend on the source and the whole prefix."""
 
     def __init__(self, seed: int = 0, sharpness: float = 1.5, brevity: float = 0.0) -> None:
         size = VOCAB.size
@@ -27,7 +27,7 @@ class Table:
         self.logits[:, :, EOS] += brevity
 
     def log_prob(self, source: int, text: tuple[int, ...]) -> float:
-        """Of a whole text without ``<bos>``, one token after the other."""
+        """Return the log-probability of a text without ``<bos>``."""
         total = 0.0
         for length, token in enumerate(text):
             total += float(self.logits[source, code(text[:length])].log_softmax(-1)[token])
@@ -39,7 +39,7 @@ def code(text: tuple[int, ...]) -> int:
 
 
 class Writer:
-    """The texts of a :class:`Table` being written; keeps how many rows it was asked for."""
+    """The continuation interface of a :class:`Table`; stores the number of rows of every call."""
 
     def __init__(self, table: Table, sources: list[int]) -> None:
         self.table, self.sources = table, torch.tensor(sources)
@@ -62,7 +62,7 @@ class Writer:
         self.sources, self.texts = self.sources[sources], [self.texts[row] for row in rows.tolist()]
 
 
-def search(table: Table, beam_size: int, penalty: float = 1.0, sources: list[int] | None = None) -> Best:
+def search(table: Table, beam_size: int, penalty: float = 1.0, sources: list[int] | None = None) -> NBest:
     sources = list(range(SOURCES)) if sources is None else sources
     first = torch.full((len(sources),), BOS)
     return BeamSearch("beam", beam_size, penalty).run(Writer(table, sources), first, LONGEST, VOCAB)
@@ -73,14 +73,14 @@ def row(text: tuple[int, ...]) -> list[int]:
 
 
 def exhaustive(table: Table, source: int, penalty: float) -> tuple[float, tuple[int, ...]]:
-    """The best of all texts of up to three tokens and ``<eos>``."""
+    """Return the best of all texts of up to three tokens and ``<eos>``."""
     others = [token for token in range(VOCAB.size) if token != EOS]
     texts = [(*text, EOS) for length in range(LONGEST + 1) for text in product(others, repeat=length)]
     return max((table.log_prob(source, text) / len(text) ** penalty, text) for text in texts)
 
 
-def reference(table: Table, source: int, beam_size: int, penalty: float) -> tuple[float, tuple[int, ...]]:
-    """Beam search for one source with lists."""
+def reference(table: Table, source: int, beam_size: int, penalty: float) -> list[tuple[float, tuple[int, ...]]]:
+    """Beam search for one source with lists: up to ``beam_size`` finished texts, the best first."""
     live, finished = [(0.0, ())], []
     for length in range(1, LONGEST + 2):
         tokens = range(VOCAB.size) if length <= LONGEST else [EOS]
@@ -90,49 +90,60 @@ def reference(table: Table, source: int, beam_size: int, penalty: float) -> tupl
         if len(finished) >= beam_size:
             break
         live = [option for option in options if option[1][-1] != EOS][:beam_size]
-    return max(finished)
+    return sorted(finished, reverse=True)[:beam_size]
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 2.0])
 def test_wide_beam_is_exhaustive_search(penalty: float) -> None:
-    """With room for every prefix nothing is missed; with a narrow beam something is."""
+    """If every prefix fits into the beam, the best text is found; with a narrow beam it is not."""
     table = Table()
     wide, narrow = search(table, 6**LONGEST + 50, penalty), search(table, 1, penalty)
     expected = [exhaustive(table, source, penalty) for source in range(SOURCES)]
-    assert wide.tokens.tolist() == [row(text) for _, text in expected]
-    torch.testing.assert_close(wide.scores, torch.tensor([score for score, _ in expected]))
-    assert narrow.tokens.tolist() != wide.tokens.tolist()
+    assert wide.tokens[:, 0].tolist() == [row(text) for _, text in expected]
+    torch.testing.assert_close(wide.scores[:, 0], torch.tensor([score for score, _ in expected]))
+    assert narrow.tokens[:, 0].tolist() != wide.tokens[:, 0].tolist()
     assert len({len(text) for _, text in expected}) > 1
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 @pytest.mark.parametrize("beam_size", [1, 2, 3, 5])
-def test_as_the_reference_does(beam_size: int, penalty: float, seed: int) -> None:
-    """Also with sources that are done at different times, in one batch."""
+def test_n_best_equals_the_reference(beam_size: int, penalty: float, seed: int) -> None:
+    """All finished texts and scores, also if the sources of a batch are done after different numbers of steps."""
     table = Table(seed, sharpness=3.0, brevity=2.0)
     found = search(table, beam_size, penalty)
     expected = [reference(table, source, beam_size, penalty) for source in range(SOURCES)]
-    assert found.tokens.tolist() == [row(text) for _, text in expected]
-    torch.testing.assert_close(found.scores, torch.tensor([score for score, _ in expected]))
+    assert found.tokens.tolist() == [[row(text) for _, text in texts] for texts in expected]
+    torch.testing.assert_close(found.scores, torch.tensor([[score for score, _ in texts] for texts in expected]))
+
+
+def test_missing_texts_are_padding() -> None:
+    """A beam wider than the number of possible texts returns padding with the score -inf behind them."""
+    vocab = Vocab(size=7)
+    possible = 6**0 + 6**1  # up to one token, then <eos>
+    writer = Writer(Table(), [0, 1])
+    found = BeamSearch("beam", 9).run(writer, torch.full((2,), BOS), 1, vocab)
+    assert found.scores.isfinite().sum(1).tolist() == [possible, possible]
+    assert (found.tokens[~found.scores.isfinite()] == PAD).all()
+    assert (found.scores[:, :-1] >= found.scores[:, 1:]).all()
 
 
 def test_beam_of_one_is_greedy() -> None:
     table = Table(3)
-    for source, found in enumerate(search(table, 1).tokens.tolist()):
+    for source, found in enumerate(search(table, 1).tokens[:, 0].tolist()):
         text: tuple[int, ...] = ()
         while EOS not in text:
             text += (int(table.logits[source, code(text)].argmax()) if len(text) < LONGEST else EOS,)
         assert found == row(text)
 
 
-def test_penalty_prefers_longer_texts() -> None:
-    lengths = [(search(Table(), 300, penalty).tokens != PAD).sum() for penalty in (0.0, 1.0, 3.0)]
+def test_length_penalty_prefers_longer_texts() -> None:
+    lengths = [(search(Table(), 300, penalty).tokens[:, 0] != PAD).sum() for penalty in (0.0, 1.0, 3.0)]
     assert lengths[0] < lengths[1] < lengths[2]
 
 
-def test_sources_leave_when_they_are_done() -> None:
-    """The model is asked for one row a source at first, then for the beam of each source that is not done."""
+def test_finished_sources_are_not_computed() -> None:
+    """One row per source in the first call, then the beam of each source that is not done."""
     table = Table(1, sharpness=3.0, brevity=2.0)
     writer = Writer(table, list(range(SOURCES)))
     BeamSearch("beam", 2).run(writer, torch.full((SOURCES,), BOS), LONGEST, VOCAB)
@@ -148,7 +159,7 @@ def test_sources_leave_when_they_are_done() -> None:
 
 
 def test_trace_shows_the_leading_text() -> None:
-    """It begins with nothing, grows by a token, and ends with what is returned."""
+    """It starts empty, grows by one token and ends with the returned text."""
     table, trace = Table(1, sharpness=3.0), GrowingText()
     found = BeamSearch("beam", 2).run(Writer(table, [0, 1, 2]), torch.full((3,), BOS), LONGEST, VOCAB, trace)
     first, second = trace.frames[0].tokens, trace.frames[1].tokens
@@ -156,7 +167,7 @@ def test_trace_shows_the_leading_text() -> None:
     firsts = table.logits[:3, code(())].clone()
     firsts[:, EOS] = float("-inf")
     assert second[:, 1].tolist() == firsts.argmax(-1).tolist()
-    assert torch.equal(trace.frames[-1].tokens, found.tokens)
+    assert torch.equal(trace.frames[-1].tokens, found.tokens[:, 0])
     assert [frame.iteration for frame in trace.frames] == list(range(len(trace.frames)))
     assert not any(frame.noisy.any() for frame in trace.frames)
     for frame in trace.frames:
@@ -166,7 +177,7 @@ def test_trace_shows_the_leading_text() -> None:
             assert confidence[1 : len(text) + 1] == pytest.approx([math.exp(value) for value in each], rel=1e-4)
 
 
-def test_wrong_beam() -> None:
+def test_invalid_arguments() -> None:
     with pytest.raises(UserError, match="beam_size must be at least 1"):
         BeamSearch("beam", 0)
     for penalty in (1000.0, -11.0, math.nan, math.inf):

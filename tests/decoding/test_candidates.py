@@ -1,4 +1,4 @@
-"""Length candidates and the choice among them."""
+"""Length candidates and the selection among decoded candidates."""
 
 from itertools import product
 
@@ -7,20 +7,27 @@ import torch
 from torch import Tensor
 
 from rdm.decoding.bleu import pairwise_bleu
-from rdm.decoding.candidates import BestScore, LengthChoice, MinimumBayesRisk, NearLengths, TopLengths, share_out
+from rdm.decoding.candidates import (
+    BestScore,
+    LengthChoice,
+    MinimumBayesRisk,
+    NearLengths,
+    TopLengths,
+    samples_per_length,
+)
 from rdm.decoding.routing import Unconditional
 from tests.decoding.helpers import make_sampler, seeded
 from tests.evaluation.brute_force import sentence_bleu
 
 
 def test_top_lengths_are_sorted() -> None:
-    """The most likely lengths, the best first; length 0 is never proposed however likely."""
+    """The most likely lengths, the best first, without length 0."""
     logits = torch.tensor([[9.0, 1.0, 5.0, 3.0, 4.0], [9.0, 2.0, 1.0, 8.0, 7.0]])
     assert TopLengths()(logits, 3).tolist() == [[2, 4, 3], [3, 4, 1]]
 
 
-def test_top_lengths_are_sorted_by_likelihood_in_general() -> None:
-    """Scores fall along the candidates, no length comes twice, and nothing better was left out."""
+def test_top_lengths_of_random_logits() -> None:
+    """Sorted by likelihood, without repetition, and no better length is missing."""
     logits = torch.randn(20, 30, generator=seeded())
     chosen = TopLengths()(logits, 7)
     scores = logits.gather(1, chosen)
@@ -37,19 +44,19 @@ def test_top_lengths_are_sorted_by_likelihood_in_general() -> None:
         (10, 1, [10]),
         (10, 2, [10, 9]),
         (1, 5, [1, 1, 2, 1, 3]),  # never below 1
-        (19, 5, [19, 18, 19, 17, 19]),  # never above what the length head knows
+        (19, 5, [19, 18, 19, 17, 19]),  # never above the largest length of the length head
     ],
 )
 def test_near_lengths(best: int, count: int, expected: list[int]) -> None:
-    """The best length, then -1, +1, -2, +2, clamped."""
+    """The most likely length, then -1, +1, -2, +2, clamped."""
     logits = torch.zeros(1, 20)
     logits[0, best] = 1.0
     assert NearLengths()(logits, count).tolist() == [expected]
 
 
 @pytest.mark.parametrize("choice", [TopLengths(), NearLengths()])
-def test_zero_is_never_proposed(choice: LengthChoice) -> None:
-    """Even where 0 is by far the likeliest length."""
+def test_length_zero_is_never_chosen(choice: LengthChoice) -> None:
+    """Even if 0 is the most likely length."""
     logits = torch.randn(10, 8, generator=seeded())
     logits[:, 0] = 100.0
     lengths = choice(logits, 5)
@@ -62,13 +69,13 @@ def test_zero_is_never_proposed(choice: LengthChoice) -> None:
 @pytest.mark.parametrize(
     ("samples", "lengths", "shares"), [(10, 3, [3, 3, 4]), (1, 3, [1]), (5, 5, [1] * 5), (9, 3, [3, 3, 3]), (4, 1, [4])]
 )
-def test_samples_are_shared_out(samples: int, lengths: int, shares: list[int]) -> None:
-    """The paper's 3, 3 and 4; with fewer samples than lengths, the likeliest lengths get one each."""
-    assert share_out(samples, lengths) == shares
+def test_samples_per_length(samples: int, lengths: int, shares: list[int]) -> None:
+    """3, 3 and 4 as in the paper; with fewer samples than lengths, one each for the most likely lengths."""
+    assert samples_per_length(samples, lengths) == shares
 
 
 def test_candidate_lengths() -> None:
-    """A length as often as it has samples, the samples of one length together, the likeliest first."""
+    """Each length is repeated once per sample, the most likely first."""
     logits = torch.tensor([[0.0, 1.0, 5.0, 3.0, 4.0]])
     sampler = make_sampler(Unconditional(), 1, length_candidates=3, samples=10)
     assert sampler.candidate_lengths(logits).tolist() == [[2, 2, 2, 4, 4, 4, 3, 3, 3, 3]]
@@ -83,7 +90,7 @@ def test_best_score() -> None:
 
 
 def random_candidates(sources: int, candidates: int, words: int) -> tuple[Tensor, Tensor]:
-    """Rows of ``<bos> text <eos> <pad> ...`` over few ids, so that n-grams are shared and repeated; some are empty."""
+    """Build rows ``<bos> text <eos> <pad> ...`` over few ids, with shared and repeated n-grams; some are empty."""
     tokens = torch.randint(5, 9, (sources, candidates, words), generator=seeded())
     lengths = torch.randint(0, words - 1, (sources, candidates, 1), generator=seeded(1))
     places = torch.arange(words)
@@ -92,8 +99,8 @@ def random_candidates(sources: int, candidates: int, words: int) -> tuple[Tensor
     return torch.where(places == lengths + 1, 3, tokens), (tokens >= 5) & (places > 0) & (places <= lengths)
 
 
-def test_pairwise_bleu_is_that_of_every_pair() -> None:
-    """Against a count of n-grams one pair at a time: empty, one-word and repetitive sentences included."""
+def test_pairwise_bleu_equals_bleu_of_every_pair() -> None:
+    """Against a brute-force count of n-grams, including empty, one-word and repetitive sentences."""
     tokens, text = random_candidates(12, 6, 14)
     scores = pairwise_bleu(tokens, text)
     for source in range(12):
@@ -103,7 +110,7 @@ def test_pairwise_bleu_is_that_of_every_pair() -> None:
 
 
 def test_minimum_bayes_risk_by_brute_force() -> None:
-    """The chosen candidate has the highest mean BLEU against the others."""
+    """The selected candidate has the highest sum of BLEU against the others."""
     tokens, text = random_candidates(20, 7, 12)
     chosen = MinimumBayesRisk()(tokens, text, torch.zeros(20, 7)).tolist()
     for source, pick in enumerate(chosen):
@@ -112,6 +119,6 @@ def test_minimum_bayes_risk_by_brute_force() -> None:
         assert gains[pick] == pytest.approx(max(gains), abs=1e-12)
 
 
-def test_minimum_bayes_risk_of_one() -> None:
+def test_minimum_bayes_risk_of_one_candidate() -> None:
     tokens, text = random_candidates(4, 1, 6)
     assert MinimumBayesRisk()(tokens, text, torch.zeros(4, 1)).tolist() == [0, 0, 0, 0]

@@ -1,4 +1,4 @@
-"""The sampling loop over points, with guesses made by hand."""
+"""The sampling loop of Gaussian diffusion, with fixed predictions."""
 
 import math
 
@@ -20,7 +20,7 @@ NOISE = normal(torch.empty(2, 4, 6), seeded(1))
 
 
 class Oracle:
-    """Guesses ``z0`` whatever it sees, and keeps what it saw."""
+    """Always predicts ``z0``; stores the inputs of all calls."""
 
     def __init__(self, z0: Tensor) -> None:
         self.z0, self.seen, self.steps = z0, list[Tensor](), list[int]()
@@ -45,12 +45,12 @@ def test_visits_steps_evenly(iterations: int, steps: list[int], eta: float) -> N
 
 @pytest.mark.parametrize("iterations", [1, 4, 20])
 def test_ddim_returns_the_true_point(iterations: int) -> None:
-    """With the true ``z_0`` as guess, all noise is that of the beginning, and none is left at the end."""
+    """With the true ``z_0`` as prediction, the noise is that of ``z_T`` at every step and 0 at the end."""
     z0 = normal(torch.empty(2, 4, 6), seeded(2))
     oracle, state = Oracle(z0), (generator := seeded(3)).get_state()
     _, guess = GaussianSampler("x", iterations, eta=0.0, clamp=False).run(PROCESS, oracle, EMBEDDINGS, NOISE, generator)
     assert torch.equal(guess, z0)
-    assert torch.equal(generator.get_state(), state)  # nothing was drawn
+    assert torch.equal(generator.get_state(), state)  # no random numbers were used
     first = float(PROCESS.alpha[20])
     eps = (NOISE - math.sqrt(first) * z0) / math.sqrt(1 - first)
     for t, z in zip(oracle.steps, oracle.seen, strict=True):
@@ -61,8 +61,8 @@ def test_ddim_returns_the_true_point(iterations: int) -> None:
     assert torch.equal(mean, z0)
 
 
-def test_posterior_steps_draw() -> None:
-    """The same noise at the start, other points on the way, the distribution of ``q(z_t | z_0)`` at every step."""
+def test_posterior_steps_sample() -> None:
+    """From the same initial noise, points differ by seed and follow ``q(z_t | z_0)`` at every step."""
     z0 = torch.zeros(2, 4000, 6)
     oracle, again = Oracle(z0), Oracle(z0)
     noise = normal(z0, seeded(1))
@@ -76,7 +76,7 @@ def test_posterior_steps_draw() -> None:
 
 
 @pytest.mark.parametrize("clamp", [True, False])
-def test_clamping_moves_guesses_onto_words(clamp: bool) -> None:
+def test_clamping_rounds_predictions_to_words(clamp: bool) -> None:
     near = EMBEDDINGS[WORDS] + 0.05
     assert torch.equal(nearest(near, EMBEDDINGS), WORDS)
     oracle = Oracle(near)
@@ -88,8 +88,8 @@ def test_clamping_moves_guesses_onto_words(clamp: bool) -> None:
 
 
 @pytest.mark.parametrize("clamp", [True, False])
-def test_trace(clamp: bool) -> None:
-    """The first frame is all noise, the last is the text; noise is where the nearest word is not the one guessed."""
+def test_trace_of_words(clamp: bool) -> None:
+    """A position is noise if its nearest word is not the predicted one; the last frame is the text."""
     oracle, trace = Oracle(EMBEDDINGS[WORDS] + 0.01), Trace()
     words, _ = GaussianSampler("x", 10, clamp=clamp).run(PROCESS, oracle, EMBEDDINGS, NOISE, seeded(), trace)
     assert [frame.iteration for frame in trace.frames] == list(range(11))
@@ -97,7 +97,7 @@ def test_trace(clamp: bool) -> None:
         assert torch.equal(frame.tokens, nearest(z, EMBEDDINGS))
         assert torch.equal(frame.noisy, (frame.tokens != WORDS) | (frame.iteration == 0))
     assert any(0 < int(frame.noisy.sum()) < 8 for frame in trace.frames)
-    # The guess is always the same, and so is the probability of its words.
+    # The prediction is constant, and so are the probabilities of its words.
     rounding = ((EMBEDDINGS[WORDS] + 0.01) @ EMBEDDINGS.T).softmax(-1).gather(-1, WORDS[..., None]).squeeze(-1)
     for frame in trace.frames[1:]:
         torch.testing.assert_close(frame.confidence, rounding)
@@ -105,7 +105,7 @@ def test_trace(clamp: bool) -> None:
     assert not trace.frames[-1].noisy.any()
 
 
-def test_an_observer_changes_nothing() -> None:
+def test_observer_has_no_effect() -> None:
     runs = [
         GaussianSampler("x", 5).run(PROCESS, lambda z, t: z + 0.1, EMBEDDINGS, NOISE, seeded(), observer)
         for observer in (None, Trace())
@@ -114,15 +114,24 @@ def test_an_observer_changes_nothing() -> None:
     assert torch.equal(runs[0][1], runs[1][1])
 
 
-def test_what_results_say() -> None:
-    said = GaussianSampler("mine", 7, eta=0.0, clamp=False, samples=3).describe()
-    assert (said["strategy"], said["steps"], said["candidates"]) == ("mine", 7, 3)
+def test_description() -> None:
+    sampler = GaussianSampler("mine", 7, eta=0.0, clamp=False, samples=3)
+    assert (sampler.name, sampler.steps, sampler.candidates) == ("mine", 7, 3)
+    assert sampler.describe() == {
+        "class": "GaussianSampler",
+        "name": "mine",
+        "steps": 7,
+        "eta": 0.0,
+        "clamp": False,
+        "samples": 3,
+        "selection": None,
+    }
     assert len({str(GaussianSampler("x", 7, *options).describe()) for options in [(0.0,), (1.0,), (1.0, False)]}) == 3
 
 
 @pytest.mark.parametrize(
     ("options", "message"), [({"steps": 0}, "steps"), ({"eta": 1.5}, "eta"), ({"samples": 0}, "samples")]
 )
-def test_wrong_values(options: dict[str, float], message: str) -> None:
+def test_invalid_arguments(options: dict[str, float], message: str) -> None:
     with pytest.raises(UserError, match=f"decoding.{message} must"):
         GaussianSampler(**{"name": "x", "steps": 1, **options})  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Writing from left to right: draws follow the model, finished rows leave, the score is what it says."""
+"""Left-to-right sampling: finished rows, scores, trace, temperature and nucleus."""
 
 import math
 
@@ -16,15 +16,15 @@ A, B, C, D = range(5, 9)
 
 
 class Script:
-    """A reader that makes every row continue as written; keeps how many rows it was asked about each time."""
+    """A reader that continues every row as scripted; stores the number of rows and the tokens of every call."""
 
     def __init__(self, *rows: list[int]) -> None:
-        self.rows, self.column, self.asked = [list(row) for row in rows], 0, []
+        self.rows, self.column, self.row_counts = [list(row) for row in rows], 0, []
         self.seen: list[list[list[int]]] = []
 
     def __call__(self, tokens: Tensor) -> Tensor:
         assert len(tokens) == len(self.rows)
-        self.asked.append(len(tokens))
+        self.row_counts.append(len(tokens))
         self.seen.append(tokens.tolist())
         logits = torch.zeros(len(tokens), VOCAB.size)
         for row, script in enumerate(self.rows):
@@ -36,33 +36,33 @@ class Script:
         self.rows = [row for row, kept in zip(self.rows, rows.tolist(), strict=True) if kept]
 
 
-def test_finished_rows_leave() -> None:
+def test_finished_rows_are_not_computed() -> None:
     eos, pad = VOCAB.eos, VOCAB.pad
     reader = Script([A, eos], [B, C, D, A], [eos], [A, B, eos])
     prompt = torch.tensor([[VOCAB.bos, A], [VOCAB.bos, B], [VOCAB.bos, C], [VOCAB.bos, D]])
     decoded = LeftToRight("test", temperature=0.0).run(reader, prompt, 4, VOCAB)
     assert decoded.tokens.tolist() == [[A, eos, pad, pad], [B, C, D, A], [eos, pad, pad, pad], [A, B, eos, pad]]
-    assert reader.asked == [4, 3, 2, 1]
+    assert reader.row_counts == [4, 3, 2, 1]
     assert reader.seen == [prompt.tolist(), [[A], [B], [A]], [[C], [B]], [[D]]]
 
 
-def test_all_finished_ends_the_work() -> None:
+def test_generation_ends_when_all_rows_are_finished() -> None:
     reader = Script([A, VOCAB.eos], [VOCAB.eos])
     decoded = LeftToRight("test", temperature=0.0).run(reader, torch.full((2, 1), VOCAB.bos), 6, VOCAB)
-    assert reader.asked == [2, 1]
+    assert reader.row_counts == [2, 1]
     assert decoded.tokens.shape == (2, 6)
 
 
-def test_score_is_the_mean_log_probability_of_what_was_written() -> None:
-    """``<eos>`` is written too; every chosen id has the logit 2 among eight of logit 0."""
+def test_score_is_the_mean_log_probability() -> None:
+    """Including ``<eos>``; every generated id has the logit 2 among eight of logit 0."""
     reader = Script([A, VOCAB.eos], [B, C, D])
     decoded = LeftToRight("test", temperature=0.0).run(reader, torch.full((2, 1), VOCAB.bos), 3, VOCAB)
     expected = 2 - torch.log(torch.exp(torch.tensor(2.0)) + 8)
     torch.testing.assert_close(decoded.scores, expected.expand(2))
 
 
-def test_trace_begins_with_nothing() -> None:
-    """Then a token more each time, with its probability."""
+def test_trace_starts_empty() -> None:
+    """Each frame has one more token with its probability."""
     trace = GrowingText()
     reader = Script([A, VOCAB.eos], [B, C, D])
     LeftToRight("test", temperature=0.0).run(reader, torch.full((2, 1), VOCAB.bos), 3, VOCAB, observer=trace)
@@ -78,7 +78,7 @@ def test_trace_begins_with_nothing() -> None:
 
 
 def test_temperature_and_nucleus() -> None:
-    """At top-p 0.1 only the likeliest id is left; at a high temperature others come up."""
+    """At top_p 0.1 only the most likely id is sampled, at 1 also others."""
     prompt = torch.full((50, 1), VOCAB.bos)
 
     def written(**options: float) -> Tensor:
@@ -91,13 +91,14 @@ def test_temperature_and_nucleus() -> None:
 
 def test_description_and_errors() -> None:
     decoding = LeftToRight("left_to_right", max_tokens=7)
-    words = "Proposal(temperature=1.0, final_temperature=1.0, top_p=0.95)"
     assert decoding.describe() == {
-        "strategy": "left_to_right",
-        "steps": None,
-        "most_tokens": 7,
-        "proposal": words,
+        "class": "LeftToRight",
+        "name": "left_to_right",
+        "max_tokens": 7,
+        "temperature": 1.0,
+        "top_p": 0.95,
     }
+    assert (decoding.steps, decoding.candidates) == (None, 1)
     with pytest.raises(UserError, match=r"decoding\.max_tokens must be at least 1, got 0"):
         LeftToRight("test", max_tokens=0)
     with pytest.raises(UserError, match=r"decoding\.top_p"):

@@ -1,4 +1,4 @@
-"""Mask-Predict, iteration by iteration, against a trace computed by hand."""
+"""Mask-Predict against a decoding computed by hand."""
 
 import math
 
@@ -16,20 +16,20 @@ VOCAB = Vocab(size=15)
 BOS, EOS, M = VOCAB.bos, VOCAB.eos, VOCAB.mask
 A, B, C, D, E, F = range(5, 11)
 
-# What the network is shown, and what it says where there is a mask: a token and its probability. Of four tokens, after
-# iteration i the 4 - i of lowest probability are masks again. A token that stays keeps the probability it was given
-# when it was predicted; the network is not asked about it.
+# Input of the network, and its predictions at the masks: a token and its probability. After iteration i the 4 - i
+# tokens of lowest probability are masked again. A token that stays keeps the probability it was predicted with; the
+# network is not called there.
 SCRIPT: list[tuple[list[int], dict[int, tuple[int, float]]]] = [
     ([M, M, M, M], {0: (A, 0.9), 1: (B, 0.3), 2: (C, 0.6), 3: (D, 0.5)}),  # A stays
     ([A, M, M, M], {1: (E, 0.8), 2: (C, 0.4), 3: (D, 0.7)}),  # A and E stay
-    ([A, E, M, M], {2: (F, 0.95), 3: (B, 0.85)}),  # E is now the least likely of the four: it goes back
+    ([A, E, M, M], {2: (F, 0.95), 3: (B, 0.85)}),  # E has the lowest probability of the four and is masked again
     ([A, M, F, B], {1: (D, 0.2)}),
 ]
 RESULT = [BOS, A, D, F, B, EOS]
 
 
 class Scripted:
-    """Answers as the script says, and checks what it is asked."""
+    """Returns the scripted predictions and checks its input."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -46,7 +46,7 @@ class Scripted:
         return probs.log()
 
 
-def test_by_hand() -> None:
+def test_decoding_equals_the_script() -> None:
     tokens = torch.tensor([[BOS, M, M, M, M, EOS]])
     process, denoise, recorder = make_process(Absorbing(VOCAB, noise_specials=False), 10), Scripted(), Recorder()
     canvas = Canvas(tokens, pinned=tokens != M)

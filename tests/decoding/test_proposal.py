@@ -1,4 +1,4 @@
-"""Proposals: which token, how it is drawn, and its score."""
+"""Proposals: argmax, sampling with temperature and nucleus, scores."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rdm.decoding.proposal import Proposal, draw
+from rdm.decoding.proposal import Proposal, sample_ids
 from rdm.diffusion import chunks
 from rdm.diffusion.chunks import rows_at_once
 from rdm.errors import UserError
@@ -30,22 +30,22 @@ def tempered(probs: np.ndarray, temperature: float) -> np.ndarray:
 
 @pytest.mark.parametrize("top_p", [1.0, 0.5])
 def test_argmax_at_temperature_zero(top_p: float) -> None:
-    """Temperature 0 takes the best id and needs no randomness."""
+    """Temperature 0 takes the most likely id."""
     logits = torch.randn(50, 7, generator=seeded())
     tokens, _ = Proposal(temperature=0.0, top_p=top_p)(logits, generator=seeded())
     assert tokens.tolist() == logits.argmax(-1).tolist()
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
-def test_draws_follow_the_tempered_distribution(temperature: float) -> None:
-    """Draws have probabilities softmax(logits / temperature), and not those of another temperature."""
+def test_samples_follow_the_tempered_distribution(temperature: float) -> None:
+    """Samples follow softmax(logits / temperature), and not that of a different temperature."""
     tokens, _ = Proposal(temperature)(logits_of(PROBS), generator=seeded(1))
     assert p_value(tokens, tempered(PROBS, temperature)) > 1e-3
     assert p_value(tokens, tempered(PROBS, temperature * 1.4)) < 1e-6
 
 
-def test_rows_are_drawn_each_from_their_own_logits() -> None:
-    """Rows do not mix, and draws in different rows are independent."""
+def test_rows_are_sampled_independently() -> None:
+    """Each row follows its own logits, independently of the others."""
     table = np.array([[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4]])
     logits = torch.from_numpy(np.log(table)).repeat(DRAWS, 1)
     tokens, _ = Proposal(1.0)(logits, generator=seeded(2))
@@ -55,16 +55,16 @@ def test_rows_are_drawn_each_from_their_own_logits() -> None:
 
 @pytest.mark.parametrize("rare", [1e-4, 2e-5])
 def test_tail_is_not_truncated(rare: float) -> None:
-    """A rare id turns up as often as it should: within four standard deviations of its rate."""
+    """The frequency of a rare id is within four standard deviations of its probability."""
     draws = 2_000_000
-    tokens = draw(logits_of(np.array([1 - rare, rare]), draws), 1.0, generator=seeded(3))
+    tokens = sample_ids(logits_of(np.array([1 - rare, rare]), draws), 1.0, generator=seeded(3))
     expected = draws * rare
     assert abs(int(tokens.sum()) - expected) < 4 * expected**0.5
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_draws_are_float64_for_any_logits(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is drawn and what it is compared with: what float32 cuts off is too rare to count."""
+def test_sampling_uses_float64_for_any_logits(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both the uniform samples and the cumulative probabilities (too rare an effect to test by frequency)."""
     seen, search = [], torch.searchsorted
 
     def spy(mass: torch.Tensor, drawn: torch.Tensor, **options: Any) -> torch.Tensor:
@@ -72,28 +72,26 @@ def test_draws_are_float64_for_any_logits(dtype: torch.dtype, monkeypatch: pytes
         return search(mass, drawn, **options)
 
     monkeypatch.setattr(torch, "searchsorted", spy)
-    draw(torch.zeros(3, 5, dtype=dtype), 0.7, generator=seeded())
+    sample_ids(torch.zeros(3, 5, dtype=dtype), 0.7, generator=seeded())
     assert seen == [torch.float64, torch.float64]
 
 
 @pytest.mark.parametrize("top_p", [1.0, 0.9])
 @pytest.mark.parametrize("uniform", [0.0, 1 - 2**-53])
-def test_ids_that_must_not_be_predicted_are_never_drawn(
-    top_p: float, uniform: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At both ends of what can be drawn, with barred ids first, in between and last."""
+def test_barred_ids_are_never_sampled(top_p: float, uniform: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At both ends of the uniform distribution, with barred ids first, in between and last."""
     monkeypatch.setattr(torch, "rand", lambda *shape, dtype, **_: torch.full(*shape, uniform, dtype=dtype))
     logits = torch.tensor([[BARRED, 0.0, BARRED, 1.0, BARRED]])
-    assert draw(logits, 1.0, top_p).item() == (1 if uniform == 0 else 3)
+    assert sample_ids(logits, 1.0, top_p).item() == (1 if uniform == 0 else 3)
 
 
 @pytest.mark.parametrize("top_p", [1.0, 0.9])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_logits_that_are_not_finite_still_give_ids(value: float, top_p: float) -> None:
-    """A sentence whose logits overflow is lost; the others, and the run, are not."""
+def test_non_finite_logits_give_valid_ids(value: float, top_p: float) -> None:
+    """An overflow in one sentence must not end the run."""
     logits = torch.zeros(2, 5)
     logits[0] = value
-    assert (draw(logits, 1.0, top_p, seeded()) < 5).all()
+    assert (sample_ids(logits, 1.0, top_p, seeded()) < 5).all()
 
 
 @pytest.mark.parametrize(
@@ -101,7 +99,7 @@ def test_logits_that_are_not_finite_still_give_ids(value: float, top_p: float) -
     [(1e-6, [0]), (0.39, [0]), (0.41, [0, 2]), (0.69, [0, 2]), (0.71, [0, 2, 3]), (0.91, [0, 1, 2, 3])],
 )
 def test_nucleus_is_the_smallest_set(top_p: float, kept: list[int]) -> None:
-    """Draws come from the smallest set of best ids with mass of at least top_p, in their own proportions."""
+    """Samples come from the smallest set of most likely ids with mass at least top_p, renormalised."""
     tokens, _ = Proposal(1.0, top_p=top_p)(logits_of(PROBS), generator=seeded(5))
     assert sorted(tokens.unique().tolist()) == kept
     inside = np.zeros(4)
@@ -110,15 +108,15 @@ def test_nucleus_is_the_smallest_set(top_p: float, kept: list[int]) -> None:
 
 
 def test_nucleus_at_the_boundary() -> None:
-    """Two of four equal ids have mass of exactly one half: no third one is kept."""
-    tokens = draw(torch.zeros(1000, 4), 1.0, top_p=0.5, generator=seeded())
+    """Two of four equal ids have a mass of exactly 0.5, so no third one is sampled."""
+    tokens = sample_ids(torch.zeros(1000, 4), 1.0, top_p=0.5, generator=seeded())
     assert len(tokens.unique()) == 2
 
 
-def test_nucleus_is_taken_after_the_temperature() -> None:
-    """At temperature 0.5 the two best of PROBS hold 0.83, at temperature 1 only 0.7."""
-    assert draw(logits_of(PROBS), 0.5, top_p=0.8, generator=seeded()).unique().tolist() == [0, 2]
-    assert draw(logits_of(PROBS), 1.0, top_p=0.8, generator=seeded()).unique().tolist() == [0, 2, 3]
+def test_nucleus_applies_after_the_temperature() -> None:
+    """The two most likely ids of PROBS have mass 0.83 at temperature 0.5 and 0.7 at temperature 1."""
+    assert sample_ids(logits_of(PROBS), 0.5, top_p=0.8, generator=seeded()).unique().tolist() == [0, 2]
+    assert sample_ids(logits_of(PROBS), 1.0, top_p=0.8, generator=seeded()).unique().tolist() == [0, 2, 3]
 
 
 @settings(deadline=None, derandomize=True)
@@ -127,16 +125,16 @@ def test_nucleus_is_taken_after_the_temperature() -> None:
     top_p=st.floats(0.01, 0.99),
     temperature=st.floats(0.2, 3),
 )
-def test_nucleus_leaves_no_gap(logits: list[float], top_p: float, temperature: float) -> None:
-    """Whatever is drawn, the mass of strictly likelier ids is below top_p."""
+def test_sampled_ids_are_in_the_nucleus(logits: list[float], top_p: float, temperature: float) -> None:
+    """The mass of strictly more likely ids is below top_p."""
     scaled = torch.tensor(logits, dtype=torch.float64)
     probs = (scaled / temperature).softmax(-1)
-    for token in draw(scaled.expand(64, -1), temperature, top_p, seeded()).unique():
+    for token in sample_ids(scaled.expand(64, -1), temperature, top_p, seeded()).unique():
         assert probs[probs > probs[token]].sum() < top_p + 1e-9
 
 
-def test_annealing() -> None:
-    """The temperature moves linearly from the first to the last, in the draws as well; None keeps it."""
+def test_linear_annealing() -> None:
+    """From ``temperature`` to ``final_temperature``; None keeps it constant."""
     proposal = Proposal(temperature=2.0, final_temperature=0.5)
     assert [proposal.temperature_at(p) for p in (0.0, 0.5, 1.0)] == pytest.approx([2.0, 1.25, 0.5])
     assert Proposal(0.7).temperature_at(1.0) == 0.7
@@ -154,8 +152,8 @@ def test_annealing_to_zero_ends_with_argmax(start: float) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.3}, {"temperature": 2.0, "top_p": 0.6}])
-def test_score_is_the_plain_log_probability(options: dict[str, float]) -> None:
-    """The score is the model's own log-probability of the token: neither temperature nor nucleus touch it."""
+def test_score_is_the_log_probability_of_the_model(options: dict[str, float]) -> None:
+    """Independent of temperature and nucleus."""
     logits = 3 * torch.randn(100, 6, generator=seeded())
     tokens, scores = Proposal(**options)(logits, generator=seeded())
     expected = logits.log_softmax(-1)[torch.arange(100), tokens]
@@ -174,20 +172,19 @@ def test_score_is_the_plain_log_probability(options: dict[str, float]) -> None:
         {"top_p": 1.01},
     ],
 )
-def test_bad_values(options: dict[str, float]) -> None:
-    """Values that mean nothing are refused with a message for the user."""
+def test_invalid_arguments(options: dict[str, float]) -> None:
     with pytest.raises(UserError):
         Proposal(**options)
 
 
 def test_reproducible_by_seed() -> None:
-    """The same seed draws the same tokens, another seed others."""
+    """Equal seeds give equal tokens, different seeds different ones."""
     logits = torch.zeros(100, 6)
     first, again, other = (Proposal(1.0)(logits, generator=seeded(seed))[0].tolist() for seed in (1, 1, 2))
     assert first == again != other
 
 
-def test_scores_do_not_depend_on_how_many_rows_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_do_not_depend_on_the_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
     logits = torch.randn(11, 30, generator=torch.Generator().manual_seed(0))
     tokens, expected = Proposal()(logits)
     monkeypatch.setattr(chunks, "CACHE", 4 * 30)
@@ -196,9 +193,8 @@ def test_scores_do_not_depend_on_how_many_rows_are_looked_at_together(monkeypatc
 
 
 @pytest.mark.parametrize("top_p", [1.0, 0.9])
-def test_any_number_of_rows(top_p: float) -> None:
-    """They are drawn a few at a time, and each keeps its place."""
+def test_sampling_more_rows_than_a_chunk(top_p: float) -> None:
     rows = 2 * rows_at_once(torch.empty(1, 4000)) + 3
     wanted = torch.randint(4000, (rows,), generator=seeded())
     logits = torch.zeros(rows, 4000).scatter_(1, wanted[:, None], 50.0)
-    assert draw(logits, 1.0, top_p, seeded()).equal(wanted)
+    assert sample_ids(logits, 1.0, top_p, seeded()).equal(wanted)

@@ -1,30 +1,14 @@
-"""Routers: ranking, the rules of each, the recursion for ``b``, and room for later methods."""
+"""The routers of the paper: their rules, randomness, and properties of complete decodings."""
 
 import math
 from itertools import combinations, product
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from torch import Tensor
 
-from rdm.decoding.routing import (
-    Action,
-    Ancestral,
-    Commit,
-    Conditional,
-    MaskPredict,
-    Outcome,
-    Router,
-    State,
-    Unconditional,
-    actions,
-    top_k,
-)
-from rdm.diffusion.process import DiffusionProcess
+from rdm.decoding.routing import Commit, Conditional, MaskPredict, Unconditional
+from rdm.decoding.transition import Action, Outcome, Router
 from rdm.errors import UserError
 from tests.decoding.helpers import (
     MASK,
@@ -33,7 +17,8 @@ from tests.decoding.helpers import (
     SCHEDULES,
     TOP_K,
     VOCAB,
-    Restless,
+    ContextDenoiser,
+    FixedActions,
     decode,
     make_canvas,
     make_process,
@@ -46,70 +31,21 @@ KEEP, NOISE, PROPOSE = Action.KEEP, Action.NOISE, Action.PROPOSE
 INF, NAN = math.inf, math.nan
 
 
-# --- top_k -----------------------------------------------------------------------------------------------------------
-
-SCORES = st.one_of(
-    st.sampled_from([0.0, -0.0, -1e-12, -2e-12, -1e-7, -1e-45, -1.0, -1.0000001, -3e4, -INF, INF, NAN]),
-    st.floats(-50, 0, width=32),
-)
-ROWS = st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=9)
-
-
-@settings(deadline=None, derandomize=True, max_examples=250)
-@given(row=ROWS, k=st.integers(0, 11))
-@example(row=[(0.0, True)] * 5, k=3)
-@example(row=[(-INF, True)] * 5, k=3)
-@example(row=[(NAN, True)] * 5, k=3)
-@example(row=[(-2e-12, True), (-1e-12, True), (-3e-12, True), (0.0, False)], k=2)
-def test_top_k(row: list[tuple[float, bool]], k: int) -> None:
-    """Exactly min(k, available) candidates, none of them worse than one left out, equal scores from the left."""
-    scores, among = [torch.tensor([values]) for values in zip(*row, strict=True)]
-    scores = scores.float()
-    chosen = top_k(scores, torch.tensor([k]), among)
-    assert int(chosen.sum()) == min(k, int(among.sum()))
-    assert not (chosen & ~among).any()
-    values = [-INF if math.isnan(value) else value for value in scores[0].tolist()]  # not a number is as bad as it gets
-    inside, outside = [(mask[0]).nonzero().flatten().tolist() for mask in (chosen, among & ~chosen)]
-    for i, j in product(inside, outside):
-        assert values[i] > values[j] or (values[i] == values[j] and i < j)
-
-
-@settings(deadline=None, derandomize=True, max_examples=60)
-@given(rows=st.lists(st.lists(SCORES, min_size=4, max_size=4), min_size=1, max_size=4), data=st.data())
-def test_top_k_rows_are_independent(rows: list[list[float]], data: st.DataObject) -> None:
-    """A batch gives what its rows give alone, each with its own k and candidates."""
-    flags = st.lists(st.booleans(), min_size=4, max_size=4)
-    among = torch.tensor(data.draw(st.lists(flags, min_size=len(rows), max_size=len(rows))))
-    k = torch.tensor(data.draw(st.lists(st.integers(0, 5), min_size=len(rows), max_size=len(rows))))
-    scores = torch.tensor(rows)
-    alone = torch.cat([top_k(scores[i : i + 1], k[i : i + 1], among[i : i + 1]) for i in range(len(rows))])
-    assert torch.equal(top_k(scores, k, among), alone)
-
-
-@pytest.mark.parametrize(
-    "scores", [[torch.finfo(torch.float32).max, INF], [-INF, torch.finfo(torch.float32).min]], ids=["max", "min"]
-)
-def test_top_k_tells_infinity_from_the_largest_number(scores: list[float]) -> None:
-    """The second score is the greater one, if only just."""
-    both = torch.ones(1, 2, dtype=torch.bool)
-    assert top_k(torch.tensor([scores]), torch.tensor([1]), both).tolist() == [[False, True]]
-
-
-# --- the rules of each router, on states made by hand ----------------------------------------------------------------
+# --- the rule of each router on small states -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("router", "expected"),
     [
-        (Unconditional(), [KEEP, NOISE, PROPOSE, NOISE]),  # the two best scores now: positions 0 and 2
-        (MaskPredict(), [NOISE, KEEP, PROPOSE, NOISE]),  # ranked by the stored score where denoised: 1 and 2
-        (Conditional(), [KEEP, KEEP, PROPOSE, NOISE]),  # position 1 fell, but the network proposes another token
-        (Commit(), [KEEP, KEEP, NOISE, NOISE]),  # two are denoised already
+        (Unconditional(), [KEEP, NOISE, PROPOSE, NOISE]),  # the best fresh scores: positions 0 and 2
+        (MaskPredict(), [NOISE, KEEP, PROPOSE, NOISE]),  # denoised tokens by stored score: 1 and 2
+        (Conditional(), [KEEP, KEEP, PROPOSE, NOISE]),  # the score at 1 is lower, but the proposal differs
+        (Commit(), [KEEP, KEEP, NOISE, NOISE]),  # two are already denoised
     ],
     ids=["uncond", "mask_predict", "cond", "commit"],
 )
-def test_rules_by_hand(router: Router, expected: list[Action]) -> None:
-    """One state on which the four top-k routers all decide differently."""
+def test_top_k_routers_on_one_state(router: Router, expected: list[Action]) -> None:
+    """A state on which all four top-k routers decide differently."""
     state = make_state(
         [[2, 3, MASK, MASK]],
         denoised=[[True, True, False, False]],
@@ -123,20 +59,20 @@ def test_rules_by_hand(router: Router, expected: list[Action]) -> None:
     tokens = {KEEP: state.tokens, NOISE: torch.full_like(state.tokens, MASK), PROPOSE: state.proposal}
     assert outcome.tokens.tolist() == [[int(tokens[a][0, n]) for n, a in enumerate(expected)]]
     assert outcome.denoised.tolist() == [[a != NOISE for a in expected]]
-    # Only what was just denoised has a new score; a token that was kept keeps the old one.
+    # Only tokens denoised in this step have a new stored score.
     taken = torch.tensor([expected]) == PROPOSE
     assert torch.equal(outcome.stored, torch.where(taken, state.scores, state.stored))
 
 
 @pytest.mark.parametrize(("outside", "fell", "same"), list(product([True, False], repeat=3)))
 def test_cond_sends_back_only_under_three_conditions(outside: bool, fell: bool, same: bool) -> None:
-    """A denoised token goes back exactly if it is outside the top-k, its score fell and the proposal is the same."""
+    """Outside the top-k, lower score than stored, same proposal."""
     score = -1.0
     state = make_state(
         [[3, MASK, MASK]],
         denoised=[[True, False, False]],
         scores=[[score, -0.5 if outside else -2.0, -3.0]],
-        stored=[[-0.9 if fell else score, 0.0, 0.0]],  # an equal score has not fallen
+        stored=[[-0.9 if fell else score, 0.0, 0.0]],  # an equal score is not lower
         proposal=[[3 if same else 4, 5, 5]],
         count=[1],
     )
@@ -148,7 +84,7 @@ def test_cond_sends_back_only_under_three_conditions(outside: bool, fell: bool, 
 
 
 def test_commit_fills_up_to_the_count() -> None:
-    """Commit counts what is denoised already and takes the best noisy ones only, however good the others score."""
+    """Denoised tokens count towards k; only noisy ones are added, in order of their scores."""
     state = make_state(
         [[2, MASK, MASK, MASK, MASK]],
         denoised=[[True, False, False, False, False]],
@@ -159,53 +95,13 @@ def test_commit_fills_up_to_the_count() -> None:
     assert Commit().step(state).action.tolist() == [[KEEP, NOISE, PROPOSE, PROPOSE, KEEP]]
 
 
-def test_actions_from_v1_and_v2() -> None:
-    """``v1`` speaks for denoised tokens, ``v2`` for noisy ones."""
-    state = make_state([[2, 2, MASK, MASK]], denoised=[[True, True, False, False]])
-    v1, v2 = torch.tensor([[True, False, True, False]]), torch.tensor([[False, True, False, True]])
-    assert actions(state, v1, v2).tolist() == [[KEEP, NOISE, NOISE, PROPOSE]]
-
-
-class Scripted(Router):
-    """Does what it is told."""
-
-    def __init__(self, script: Tensor | Action, **options: bool) -> None:
-        super().__init__(**options)
-        self.script = script
-
-    def route(self, state: State) -> Tensor:
-        return torch.full_like(state.tokens, self.script) if isinstance(self.script, Action) else self.script
-
-
-@pytest.mark.parametrize("action", list(Action))
-@pytest.mark.parametrize("denoised", [True, False])
-def test_every_action_on_every_state(action: Action, denoised: bool) -> None:
-    """KEEP leaves token and ``b`` alone, NOISE makes noise, PROPOSE takes the proposal, also over a denoised token."""
-    state = make_state([[3 if denoised else MASK]], denoised=[[denoised]], proposal=[[5]], scores=[[-0.7]])
-    outcome = Scripted(action).step(state)
-    expected = {KEEP: state.tokens.item(), NOISE: MASK, PROPOSE: 5}[action]
-    assert outcome.tokens.item() == expected
-    assert outcome.denoised.item() == {KEEP: denoised, NOISE: False, PROPOSE: True}[action]
-    assert outcome.stored.item() == pytest.approx(-0.7 if action == PROPOSE else 0.0)
-
-
-@pytest.mark.parametrize("action", list(Action))
-def test_pinned_positions_ignore_the_router(action: Action) -> None:
-    """Whatever a router says of a pinned position, it stays, and is not counted as denoised."""
-    state = make_state([[4, MASK]], free=[[False, True]])
-    outcome = Scripted(action).step(state)
-    assert outcome.tokens[0, 0] == 4
-    assert outcome.action[0, 0] == KEEP
-    assert not outcome.denoised[0, 0]
-
-
-# --- randomness: Gumbel noise on the ranking, noise for what is sent back ---------------------------------------------
+# --- randomness: Gumbel noise in the ranking, noise of tokens sent back ----------------------------------------------
 
 
 @pytest.mark.parametrize(("scale", "rate"), [(1.0, 0.5), (5.0, 0.5), (2.0, 1.0)])
 @pytest.mark.parametrize("router", [Unconditional, Conditional, Commit, MaskPredict])
 def test_gumbel_ranking(router: type[Router], scale: float, rate: float) -> None:
-    """With k = 1 the chosen position is a draw from softmax(score / (scale * noise rate))."""
+    """With k = 1 the chosen position follows softmax(score / (scale * noise rate))."""
     scores = torch.tensor([0.0, -1.0, -0.4, -2.5])
     rows = 20_000
     state = make_state(
@@ -222,13 +118,13 @@ def test_gumbel_ranking(router: type[Router], scale: float, rate: float) -> None
 
 @pytest.mark.parametrize("name", TOP_K)
 def test_gumbel_vanishes_with_the_noise_rate(name: str) -> None:
-    """At noise rate 0 (the last iteration) the ranking is by score alone, whatever the scale."""
+    """At noise rate 0 (the last iteration) the ranking depends on the scores only."""
     state = make_state([[MASK] * 4] * 50, scores=[[-0.3, -0.1, -0.2, -0.4]] * 50, count=[2] * 50, noise_rate=0.0)
     assert ROUTERS[name](gumbel_scale=1e6).step(state).denoised.tolist() == [[False, True, True, False]] * 50
 
 
 def test_mask_predict_adds_no_noise_to_stored_scores() -> None:
-    """Denoised tokens are ranked by the stored score as it is: only noisy ones compete at random."""
+    """Gumbel noise is added to the scores of noisy tokens only."""
     rows = 200
     state = make_state(
         torch.tensor([[2, 3, MASK]]).expand(rows, -1),
@@ -244,10 +140,10 @@ def test_mask_predict_adds_no_noise_to_stored_scores() -> None:
 
 
 @pytest.mark.parametrize("name", TOP_K)
-def test_gumbel_changes_the_result_by_seed(name: str) -> None:
-    """A Gumbel scale changes what is decoded; the same seed gives the same text again, another seed another one."""
+def test_gumbel_noise_depends_on_the_seed(name: str) -> None:
+    """Equal seeds give equal texts, different seeds different ones; without Gumbel noise the seed has no effect."""
     process = make_process("absorbing", 8)
-    denoise, canvas = Restless(process, 12), make_canvas([10] * 8, prefix=2)
+    denoise, canvas = ContextDenoiser(process, 12), make_canvas([10] * 8, prefix=2)
 
     def run(scale: float, seed: int) -> list[list[int]]:
         return decode(ROUTERS[name](gumbel_scale=scale), process, denoise, canvas, 8, seed)[0].tokens.tolist()
@@ -260,23 +156,22 @@ def test_gumbel_changes_the_result_by_seed(name: str) -> None:
 
 @pytest.mark.parametrize("name", TOP_K)
 def test_negative_gumbel_scale(name: str) -> None:
-    """A negative scale is refused."""
     with pytest.raises(UserError):
         ROUTERS[name](gumbel_scale=-1.0)
 
 
 def send_back(noise: str, interpolates: bool, rows: int = 20_000) -> Outcome:
-    """Many denoised tokens of id 3, all sent back from t = 3 (alpha 1/4) to s = 2 (alpha 1/2)."""
+    """Send many denoised tokens of id 3 back to noise, from t = 3 (alpha 1/4) to s = 2 (alpha 1/2)."""
     state = make_state(
         torch.full((rows, 1), 3), noise, denoised=torch.ones(rows, 1, dtype=torch.bool), generator=seeded(8)
     )
-    return Scripted(NOISE, sent_back_interpolates=interpolates).step(state)
+    return FixedActions(NOISE, sent_back_interpolates=interpolates).step(state)
 
 
 @pytest.mark.parametrize("noise", ["uniform", "mixture", "unigram"])
 @pytest.mark.parametrize("interpolates", [True, False])
-def test_sent_back_where_noise_looks_like_text(noise: str, interpolates: bool) -> None:
-    """Sent back from ``q_noise``, or from ``q_noise(x_t)``, which keeps the token with alpha_t / alpha_s = 1/2."""
+def test_noise_of_tokens_sent_back(noise: str, interpolates: bool) -> None:
+    """A sample of ``q_noise``, or of ``q_noise(x_t)``, which keeps the token with alpha_t / alpha_s = 1/2."""
     outcome = send_back(noise, interpolates)
     fresh = NOISES[noise]().probs.numpy()
     kept = 0.5 * np.eye(VOCAB.size)[3] + 0.5 * fresh
@@ -286,18 +181,18 @@ def test_sent_back_where_noise_looks_like_text(noise: str, interpolates: bool) -
 
 
 @pytest.mark.parametrize("interpolates", [True, False])
-def test_sent_back_where_noise_is_a_mask(interpolates: bool) -> None:
-    """For absorbing noise the option changes nothing: what goes back to noise is a mask."""
+def test_tokens_sent_back_under_mask_noise(interpolates: bool) -> None:
+    """Tokens become masks; ``sent_back_interpolates`` has no effect."""
     assert (send_back("absorbing", interpolates, rows=200).tokens == MASK).all()
 
 
 @pytest.mark.parametrize(("noise", "differs"), [("uniform", True), ("absorbing", False)])
 @pytest.mark.parametrize("name", ["uncond", "cond", "mask_predict"])
-def test_sent_back_option_in_the_loop(name: str, noise: str, differs: bool) -> None:
-    """The option changes decoding with uniform noise and not with absorbing noise."""
+def test_sent_back_interpolates_in_a_decoding(name: str, noise: str, differs: bool) -> None:
+    """The option has an effect under uniform noise and none under absorbing noise."""
     process, canvas = make_process(noise, 8), make_canvas([12] * 8, prefix=2)
     runs = [
-        decode(ROUTERS[name](sent_back_interpolates=on), process, Restless(process, 14), canvas, 8)[1]
+        decode(ROUTERS[name](sent_back_interpolates=on), process, ContextDenoiser(process, 14), canvas, 8)[1]
         for on in (False, True)
     ]
     assert any((state.denoised & ~outcome.denoised).any() for state, outcome in runs[0]), "nothing is sent back"
@@ -306,27 +201,27 @@ def test_sent_back_option_in_the_loop(name: str, noise: str, differs: bool) -> N
 
 
 @pytest.mark.parametrize("noise", ["uniform", "mixture"])
-def test_noise_that_stays_noise(noise: str) -> None:
-    """A noisy token that stays noisy is drawn from ``q_noise(x_t)``, whatever the option for the sent back."""
+def test_noise_of_tokens_that_stay_noisy(noise: str) -> None:
+    """A sample of ``q_noise(x_t)``, for both values of ``sent_back_interpolates``."""
     rows = 20_000
     expected = 0.5 * np.eye(VOCAB.size)[4] + 0.5 * NOISES[noise]().probs.numpy()
     for interpolates in (True, False):
         state = make_state(torch.full((rows, 1), 4), noise, generator=seeded(9))
-        outcome = Scripted(NOISE, sent_back_interpolates=interpolates).step(state)
+        outcome = FixedActions(NOISE, sent_back_interpolates=interpolates).step(state)
         assert p_value(outcome.tokens, expected) > 1e-3
 
 
-# --- along a whole decoding ------------------------------------------------------------------------------------------
+# --- complete decodings ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("name", ROUTERS)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_recursion(name: str, noise: str, temperature: float) -> None:
-    """At every iteration ``b`` becomes where(b, v1, v2), and every token follows its action."""
+def test_recursion_of_b(name: str, noise: str, temperature: float) -> None:
+    """In every iteration ``b`` becomes where(b, v1, v2), and tokens and stored scores follow the actions."""
     process = make_process(noise, 9)
     canvas = make_canvas([9, 4, 6, 1], prefix=2)
-    denoise = Restless(process, 11)
+    denoise = ContextDenoiser(process, 11)
     _, seen = decode(ROUTERS[name](), process, denoise, canvas, 6, temperature=temperature)
     before = torch.zeros_like(canvas.pinned)
     for state, outcome in seen:
@@ -347,12 +242,12 @@ def test_recursion(name: str, noise: str, temperature: float) -> None:
 @pytest.mark.parametrize("noise", ["absorbing", "uniform"])
 @pytest.mark.parametrize("scale", [0.0, 5.0])
 @pytest.mark.parametrize("name", TOP_K)
-def test_number_denoised(name: str, noise: str, schedule: str, scale: float) -> None:
-    """The schedule's count is met at every iteration and so never falls; cond may keep more, commit sends none back."""
+def test_number_of_denoised_tokens(name: str, noise: str, schedule: str, scale: float) -> None:
+    """The count of the schedule in every iteration; cond may keep more, commit sends none back."""
     process = make_process(noise, 12)
     canvas = make_canvas([11, 7, 1], prefix=1)
     router = ROUTERS[name](gumbel_scale=scale)
-    _, seen = decode(router, process, Restless(process, 12), canvas, 8, schedule=SCHEDULES[schedule])
+    _, seen = decode(router, process, ContextDenoiser(process, 12), canvas, 8, schedule=SCHEDULES[schedule])
     sent_back, lengths = 0, (~canvas.pinned).sum(1)
     for state, outcome in seen:
         count = SCHEDULES[schedule].denoised(state.iteration, 8, lengths)
@@ -368,181 +263,32 @@ def test_number_denoised(name: str, noise: str, schedule: str, scale: float) -> 
 
 
 def test_routers_differ() -> None:
-    """On one restless denoiser every two routers decode something else."""
+    """All pairs of routers give different texts."""
     process = make_process("absorbing", 10)
-    denoise, canvas = Restless(process, 14), make_canvas([12] * 16, prefix=2)
+    denoise, canvas = ContextDenoiser(process, 14), make_canvas([12] * 16, prefix=2)
     texts = {name: decode(router(), process, denoise, canvas, 10)[0].tokens for name, router in ROUTERS.items()}
     for first, second in combinations(texts, 2):
         assert not torch.equal(texts[first], texts[second]), (first, second)
 
 
 def test_routers_agree_in_one_iteration() -> None:
-    """With a single iteration nothing is routed: all take the first proposal everywhere."""
+    """With a single iteration every router takes the first proposal everywhere."""
     process = make_process("absorbing", 10)
-    denoise, canvas = Restless(process, 14), make_canvas([12] * 16, prefix=2)
+    denoise, canvas = ContextDenoiser(process, 14), make_canvas([12] * 16, prefix=2)
     texts = [decode(router(), process, denoise, canvas, 1)[0].tokens.tolist() for router in ROUTERS.values()]
     assert all(text == texts[0] for text in texts)
 
 
 @pytest.mark.parametrize("name", ROUTERS)
-def test_network_is_asked_only_where_needed(name: str) -> None:
-    """Routers that do not look at fresh scores of denoised tokens do not have them computed."""
+def test_active_positions(name: str) -> None:
+    """Only routers that rank denoised tokens by fresh scores call the network there."""
     process = make_process("absorbing", 6)
-    _, seen = decode(ROUTERS[name](), process, Restless(process, 8), make_canvas([8, 5]), 6)
+    _, seen = decode(ROUTERS[name](), process, ContextDenoiser(process, 8), make_canvas([8, 5]), 6)
     for state, _ in seen:
-        expected = state.free if ROUTERS[name]().rescores else state.free & ~state.denoised
-        assert torch.equal(state.positions, expected)
-        assert len(state.logits) == int(expected.sum())
-
-
-# --- later methods fit the interface as it is ------------------------------------------------------------------------
-
-
-class Threshold(Router):
-    """Fast-dLLM: denoise all of at least ``tau``, and the best in any case; never send back."""
-
-    rescores = False
-
-    def __init__(self, tau: float) -> None:
-        super().__init__()
-        self.tau = tau
-
-    def route(self, state: State) -> Tensor:
-        noisy = state.free & ~state.denoised
-        sure = state.scores >= self.tau
-        best = top_k(state.scores, torch.ones_like(state.count), noisy)
-        last = torch.full_like(sure, state.iteration == state.iterations)
-        return actions(state, v1=torch.ones_like(sure), v2=sure | best | last)
-
-
-class ReMDMCap(Router):
-    """ReMDM with a capped remasking probability ``sigma``."""
-
-    rescores = False
-
-    def __init__(self, eta: float) -> None:
-        super().__init__()
-        self.eta = eta
-
-    def route(self, state: State) -> Tensor:
-        alpha = state.process.schedule.alpha
-        alpha_t, alpha_s = (float(alpha(torch.tensor(step))) for step in (state.t, state.s))
-        sigma = min(self.eta, (1 - alpha_s) / alpha_t) if alpha_t > 0 else self.eta
-        uniform = torch.rand(state.tokens.shape, dtype=torch.float64, generator=state.generator)
-        return actions(state, v1=uniform < 1 - sigma, v2=uniform < (alpha_s - (1 - sigma) * alpha_t) / (1 - alpha_t))
-
-
-class DNDM(Router):
-    """DNDM: each position has a transition time drawn in advance, and only the steps that are one are visited."""
-
-    rescores = False
-
-    def plan(
-        self,
-        process: DiffusionProcess,
-        iterations: int,
-        free: Tensor,
-        memo: dict[str, Any],
-        generator: torch.Generator | None,
-    ) -> list[int]:
-        alpha = process.schedule.alpha(torch.arange(process.num_steps + 1))
-        draws = torch.multinomial(-alpha.diff(), free.numel(), replacement=True, generator=generator)
-        memo["tau"] = draws.view(free.shape) + 1
-        return [*sorted(set(memo["tau"][free].tolist()), reverse=True), 0]
-
-    def route(self, state: State) -> Tensor:
-        tau = state.memo["tau"]
-        state.memo["calls"] = state.memo.get("calls", 0) + 1
-        return actions(state, v1=torch.ones_like(state.free), v2=tau == state.t)
-
-
-class LeastEntropy(Router):
-    """Dream: as commit, but ranked by the entropy of the whole distribution."""
-
-    def route(self, state: State) -> Tensor:
-        log_probs = state.logits.log_softmax(-1)
-        confidence = torch.full(state.tokens.shape, -INF)
-        confidence[state.positions] = (log_probs.exp() * log_probs).sum(-1)
-        missing = (state.count - state.denoised.sum(1)).clamp(min=0)
-        chosen = top_k(confidence, missing, state.free & ~state.denoised)
-        return actions(state, v1=torch.ones_like(chosen), v2=chosen)
-
-
-LATER = {
-    "threshold": lambda: Threshold(-0.5),
-    "remdm": lambda: ReMDMCap(0.3),
-    "dndm": DNDM,
-    "entropy": LeastEntropy,
-}
-
-
-@pytest.mark.parametrize("steps", [1, 3, 8])
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("name", LATER)
-def test_later_routers_run(name: str, noise: str, steps: int) -> None:
-    """Methods that came after the paper are a ``route`` (and a ``plan``) away, and end without noise."""
-    process, canvas = make_process(noise, 8), make_canvas([9, 5], prefix=1)
-    denoise = Restless(process, 10)
-    decoded, seen = decode(LATER[name](), process, denoise, canvas, steps, temperature=1.0)
-    final = seen.seen[-1][1]
-    assert torch.equal(final.denoised, ~canvas.pinned)
-    assert VOCAB.is_ordinary(decoded.tokens[~canvas.pinned]).all()
-    assert torch.equal(decoded.tokens[canvas.pinned], canvas.tokens[canvas.pinned])
-    assert decoded.scores.isfinite().all()
-
-
-def test_threshold_router_takes_all_that_are_sure() -> None:
-    """Everything at or above the threshold at once, else exactly the best one."""
-    state = make_state([[MASK] * 4] * 2, scores=[[-0.1, -0.9, -0.5, -0.6], [-3.0, -2.0, -4.0, -2.5]])
-    assert Threshold(-0.5).step(state).denoised.tolist() == [[True, False, True, False], [False, True, False, False]]
-
-
-def test_remdm_keeps_the_share_of_the_schedule() -> None:
-    """Tokens are sent back, yet the share of denoised tokens after each iteration stays alpha_s."""
-    process, canvas = make_process("absorbing", 8), make_canvas([10] * 1000)
-    _, seen = decode(ReMDMCap(0.3), process, Restless(process, 10), canvas, 8)
-    for state, outcome in seen:
-        assert float(outcome.denoised.double().mean()) == pytest.approx(1 - state.s / 8, abs=0.02)
-    assert all((state.denoised & ~outcome.denoised).any() for state, outcome in seen.seen[1:-1])
-
-
-def test_dndm_skips_steps_without_a_transition() -> None:
-    """As many calls as distinct transition times, each token at its own, and a state that lasts for one run only."""
-    process, canvas, router = make_process("absorbing", 50), make_canvas([4]), DNDM()
-    for seed in range(3):
-        denoise = Restless(process, 4)
-        _, seen = decode(router, process, denoise, canvas, 50, seed)
-        tau = seen.seen[0][0].memo["tau"][0]
-        assert denoise.steps == sorted(set(tau.tolist()), reverse=True)
-        assert len(denoise.steps) <= 4
-        assert [state.memo["calls"] for state, _ in seen] == [len(seen)] * len(seen)  # one memo, counted up
-        for state, outcome in seen:
-            assert torch.equal(outcome.action[0] == PROPOSE, tau == state.t)
-
-
-def test_entropy_router_looks_at_the_whole_distribution() -> None:
-    """The likelier proposal is not the one of lower entropy: the two routers choose differently."""
-    probs = torch.tensor(
-        [
-            [1e-9, 1e-9, 0.55, 0.15, 0.15, 0.15],  # the best proposal, but spread otherwise
-            [1e-9, 1e-9, 0.51, 0.49, 1e-9, 1e-9],  # two ids only
-        ]
-    )
-    state = make_state([[MASK, MASK]], logits=probs.log(), scores=[[math.log(0.55), math.log(0.51)]], count=[1])
-    assert LeastEntropy().step(state).denoised.tolist() == [[False, True]]
-    assert Commit().step(state).denoised.tolist() == [[True, False]]
-
-
-def test_memo_is_fresh_for_every_run() -> None:
-    """What a router keeps does not leak from one decoding into the next, nor into the sampler."""
-
-    class Counting(Ancestral):
-        def route(self, state: State) -> Tensor:
-            state.memo["count"] = state.memo.get("count", 0) + 1
-            assert state.memo["count"] == state.iteration
-            return super().route(state)
-
-    process, router = make_process("uniform", 5), Counting()
-    for _ in range(2):
-        _, seen = decode(router, process, Restless(process, 3), make_canvas([3]), 5)
-        assert len(seen) == 5
+        if name in ("uncond", "cond"):
+            assert torch.equal(state.active, state.free)
+        elif name.startswith("dndm"):  # see test_transition_times.py
+            assert not (state.active & ~state.free).any()
+        else:
+            assert torch.equal(state.active, state.noisy)
+        assert len(state.logits) == int(state.active.sum())

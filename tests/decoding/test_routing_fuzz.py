@@ -1,11 +1,11 @@
-"""What holds for every router in any state: drawn states, every noise, scores that may be infinite or not a number."""
+"""Properties of every router in random states: every noise, scores that may be infinite or NaN."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rdm.decoding.routing import Action, State
+from rdm.decoding.transition import Action, State, Transition
 from tests.decoding.helpers import MASK, NOISES, ROUTERS, TOP_K, TRANSITIONS, VOCAB, make_process, make_state, seeded
 
 WORDS = st.integers(2, VOCAB.size - 1)
@@ -14,7 +14,7 @@ SCORES = st.floats(-50, 0) | st.sampled_from([float("-inf"), float("nan"), -0.0]
 
 @st.composite
 def states(draw: st.DrawFn) -> State:
-    """Up to three rows of up to six tokens, somewhere on the way from four steps to none."""
+    """Up to three rows of up to six tokens, between steps 4 and 0."""
     rows, length = draw(st.integers(1, 3)), draw(st.integers(1, 6))
     noise = draw(st.sampled_from(sorted(NOISES)))
     process = make_process(noise)
@@ -37,20 +37,26 @@ def states(draw: st.DrawFn) -> State:
         stored=table(SCORES),
         count=torch.tensor([draw(st.integers(0, int(count))) for count in free.sum(1)]),
         t=t,
-        s=draw(st.integers(0, t - 1)),
+        s=draw(st.integers(0, t)),  # s == t: a plan may visit a step repeatedly
         noise_rate=draw(st.floats(0, 1)),
         generator=seeded(draw(st.integers(0, 99))),
         logits=torch.randn(int(free.sum()), VOCAB.size, generator=seeded()).index_fill(1, torch.tensor([0, 1]), -3e4),
     )
 
 
+def planned(transition: Transition, state: State) -> Transition:
+    """Fill the memo of the state as a decoding of four steps would."""
+    transition.plan(state.process, 4, state.free, state.memo, state.generator)
+    return transition
+
+
 @pytest.mark.parametrize("name", ROUTERS)
 @given(state=states())
 @settings(deadline=None, derandomize=True, max_examples=60)
-def test_the_outcome_is_that_of_the_formula(name: str, state: State) -> None:
+def test_outcome_follows_the_transition_formula(name: str, state: State) -> None:
     """``x_s = b (v1 x_t + (1 - v1) u1) + (1 - b) (v2 x0_hat + (1 - v2) u2)`` and ``b <- where(b, v1, v2)``."""
     before = state.tokens.clone()
-    outcome = ROUTERS[name]().step(state)
+    outcome = planned(ROUTERS[name](), state).step(state)
     keep, noise, propose = (outcome.action == action for action in Action)
     assert torch.equal(state.tokens, before), "a router changes nothing in place"
     assert torch.equal(outcome.tokens[~state.free], before[~state.free])
@@ -67,8 +73,8 @@ def test_the_outcome_is_that_of_the_formula(name: str, state: State) -> None:
 @pytest.mark.parametrize("name", TOP_K)
 @given(state=states(), scale=st.sampled_from([0.0, 5.0]))
 @settings(deadline=None, derandomize=True, max_examples=60)
-def test_as_many_are_denoised_as_asked_for(name: str, state: State, scale: float) -> None:
-    """Exactly ``k``; more where tokens may stay that are outside the top-k; the whole text if ``k`` is all of it."""
+def test_number_of_denoised_tokens(name: str, state: State, scale: float) -> None:
+    """Exactly ``k``, or more if the router may keep tokens outside the top-k; all if ``k`` is the length."""
     outcome = ROUTERS[name](gumbel_scale=scale).step(state)
     counts, already = outcome.denoised.sum(1), state.denoised.sum(1)
     if name in ("uncond", "mask_predict"):
@@ -85,9 +91,9 @@ def test_as_many_are_denoised_as_asked_for(name: str, state: State, scale: float
 @pytest.mark.parametrize("name", TRANSITIONS)
 @given(state=states())
 @settings(deadline=None, derandomize=True, max_examples=40)
-def test_nothing_is_noise_at_the_end(name: str, state: State) -> None:
-    """From any step straight to 0: every free token is denoised, and none is a mask."""
+def test_no_noise_at_step_zero(name: str, state: State) -> None:
+    """From any step directly to 0: every free token is denoised, and none is a mask."""
     state.s, state.count = 0, state.free.sum(1)
-    outcome = TRANSITIONS[name]().step(state)
+    outcome = planned(TRANSITIONS[name](), state).step(state)
     assert torch.equal(outcome.denoised, state.free)
     assert not (outcome.tokens[state.free] == MASK).any()

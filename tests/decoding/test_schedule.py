@@ -1,4 +1,4 @@
-"""The number of denoised tokens after each iteration, and the steps visited."""
+"""Decoding schedules: the number of denoised tokens after each iteration, and the visited steps."""
 
 import math
 from itertools import pairwise
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rdm.decoding.routing import Unconditional
-from tests.decoding.helpers import SCHEDULES, Restless, decode, make_canvas, make_process
+from tests.decoding.helpers import SCHEDULES, ContextDenoiser, decode, make_canvas, make_process
 
 ITERATIONS = st.integers(1, 200).flatmap(lambda m: st.tuples(st.integers(1, m), st.just(m)))
 
@@ -23,39 +23,38 @@ def denoised(name: str, iteration: int, iterations: int, length: int) -> int:
     [
         # linear: N - floor(N (1 - i/M))
         ("linear", 10, 3, 10, 3),
-        ("linear", 10, 9, 10, 9),  # 10 * (1 - 0.9) = 0.9999... is one token, not none
+        ("linear", 10, 9, 10, 9),  # 10 * (1 - 0.9) = 0.9999... counts as one token
         ("linear", 8, 1, 4, 2),
         ("linear", 10, 1, 4, 3),  # 7.5 stay noisy: 7
         ("linear", 7, 2, 3, 5),  # 2.33 stay noisy: 2
-        ("linear", 1, 1, 2, 1),  # half a token stays noisy: none
+        ("linear", 1, 1, 2, 1),  # 0.5 stay noisy: 0
         # cosine: N - floor(N cos(pi i / 2M))
         ("cosine", 10, 3, 10, 2),  # cos 27 deg = 0.891
         ("cosine", 10, 5, 10, 3),  # cos 45 deg = 0.707
         ("cosine", 10, 2, 3, 5),  # cos 60 deg = 0.5
         ("cosine", 10, 9, 10, 9),  # cos 81 deg = 0.156
-        ("cosine", 3, 1, 50, 1),  # cos 1.8 deg = 0.9995: not quite all
+        ("cosine", 3, 1, 50, 1),  # cos 1.8 deg = 0.9995
         # cosine_paper: floor(N cos(pi (1 - i/M) / 2))
         ("cosine_paper", 10, 3, 10, 4),  # cos 63 deg = 0.454
         ("cosine_paper", 10, 5, 10, 7),  # cos 45 deg = 0.707
         ("cosine_paper", 10, 1, 3, 5),  # cos 60 deg = 0.5
         ("cosine_paper", 10, 1, 10, 1),  # cos 81 deg = 0.156
-        ("cosine_paper", 3, 1, 10, 0),  # 0.47 of a token
+        ("cosine_paper", 3, 1, 10, 0),  # 3 * 0.156 = 0.47
     ],
 )
-def test_counts_by_hand(name: str, length: int, iteration: int, iterations: int, expected: int) -> None:
-    """Counts worked out on paper, cases at the edge of rounding included."""
+def test_counts(name: str, length: int, iteration: int, iterations: int, expected: int) -> None:
+    """Values computed by hand, including borderline cases of rounding."""
     assert denoised(name, iteration, iterations, length) == expected
 
 
-def test_rows_have_their_own_length() -> None:
-    """One call serves sentences of different lengths (the example in the docstring)."""
+def test_counts_of_several_lengths() -> None:
     assert SCHEDULES["linear"].denoised(1, 4, torch.tensor([8, 10, 0])).tolist() == [2, 3, 0]
 
 
 @settings(deadline=None, derandomize=True)
 @given(at=ITERATIONS, length=st.integers(0, 1000))
 def test_linear_is_exact(at: tuple[int, int], length: int) -> None:
-    """Linear agrees with integer arithmetic for every N, i and M: floating point loses no token."""
+    """Linear equals integer arithmetic for every N, i and M."""
     i, m = at
     assert denoised("linear", i, m, length) == length - length * (m - i) // m
 
@@ -64,7 +63,7 @@ def test_linear_is_exact(at: tuple[int, int], length: int) -> None:
 @settings(deadline=None, derandomize=True)
 @given(iterations=st.integers(1, 120), length=st.integers(0, 1000))
 def test_monotone_and_complete(name: str, iterations: int, length: int) -> None:
-    """Counts never fall, stay in 0..N and end at N, whatever M; the share left noisy tells the same story."""
+    """Counts never decrease, lie in 0..N and end at N for every M; noise rates agree with them."""
     counts = [denoised(name, i, iterations, length) for i in range(1, iterations + 1)]
     rates = [SCHEDULES[name].noise_rate(i, iterations) for i in range(1, iterations + 1)]
     assert counts == sorted(counts)
@@ -76,8 +75,8 @@ def test_monotone_and_complete(name: str, iterations: int, length: int) -> None:
 
 
 @pytest.mark.parametrize("iterations", [2, 5, 10, 16])
-def test_which_is_fast_first(iterations: int) -> None:
-    """Against linear, cosine holds back until the end and cosine_paper runs ahead."""
+def test_pace_of_the_cosine_schedules(iterations: int) -> None:
+    """Compared with linear, cosine denoises fewer tokens first and cosine_paper more."""
     inner = range(1, iterations)
     counts = {name: [denoised(name, i, iterations, 1000) for i in inner] for name in SCHEDULES}
     for slow, even, fast in zip(counts["cosine"], counts["linear"], counts["cosine_paper"], strict=True):
@@ -89,7 +88,7 @@ def test_which_is_fast_first(iterations: int) -> None:
 
 
 def test_cosine_matches_the_formula() -> None:
-    """Away from the edge of rounding, both cosines are the formulas of their docstrings."""
+    """Both cosine schedules equal the formulas of their docstrings."""
     for m in (7, 10, 50):
         for i in range(1, m):
             assert denoised("cosine", i, m, 37) == 37 - math.floor(37 * math.cos(math.pi * i / (2 * m)) + 1e-9)
@@ -105,7 +104,7 @@ def plan(steps: int, iterations: int) -> list[int]:
 @settings(deadline=None, derandomize=True)
 @given(at=ITERATIONS)
 def test_plan_is_even(at: tuple[int, int]) -> None:
-    """M iterations over T steps go from T to 0 in M strides of at least one that differ by at most one."""
+    """M strides from T to 0, each at least one, that differ by at most one."""
     iterations, steps = at
     grid = plan(steps, iterations)
     strides = [t - s for t, s in pairwise(grid)]
@@ -114,11 +113,11 @@ def test_plan_is_even(at: tuple[int, int]) -> None:
     assert max(strides) - min(strides) <= 1
 
 
-def test_network_sees_the_plan() -> None:
-    """The network is asked exactly at the planned steps, never at 0; one transition serves every M in any order."""
+def test_network_is_called_at_the_planned_steps() -> None:
+    """Never at step 0; one transition can be used with different M in any order."""
     transition, process, canvas = Unconditional(), make_process("absorbing", 10), make_canvas([5, 3])
     for iterations in (10, 3, 7, 1, 2, 10):
-        denoise = Restless(process, 5)
+        denoise = ContextDenoiser(process, 5)
         _, seen = decode(transition, process, denoise, canvas, iterations)
         grid = plan(10, iterations)
         assert denoise.steps == grid[:-1]

@@ -9,7 +9,7 @@ from torch import Tensor
 from rdm.data.batching import Batch, frame
 from rdm.data.ragged import Ragged
 from rdm.decoding.beam import BeamSearch
-from rdm.decoding.trace import GrowingText, steps
+from rdm.decoding.trace import GrowingText, row_steps
 from rdm.errors import UserError
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.vocab import Vocab
@@ -134,12 +134,28 @@ def test_batch_is_one_by_one(beam_size: int) -> None:
         torch.testing.assert_close(alone.scores[0], score, rtol=1e-4, atol=1e-5)
 
 
+def test_candidates_are_the_n_best_texts() -> None:
+    """Sorted by score, all different, the returned one first; greedy search has no candidates."""
+    data = toy_data(train=16)
+    torch.manual_seed(2)
+    system, batch = tiny_autoregressive(data.vocab).eval(), batch_of(data, list(range(4)))
+    best = system.generate(batch.source, BeamSearch("beam", 4))
+    assert best.candidates is not None
+    assert best.candidates.tokens.shape[:2] == (4, 4)
+    assert best.candidates.chosen.tolist() == [0, 0, 0, 0]
+    assert torch.equal(best.candidates.tokens[:, 0], best.tokens)
+    assert torch.equal(best.candidates.scores[:, 0], best.scores)
+    assert (best.candidates.scores[:, :-1] >= best.candidates.scores[:, 1:]).all()
+    assert all(len(set(map(tuple, texts))) == 4 for texts in best.candidates.tokens.tolist())
+    assert system.generate(batch.source, BeamSearch("greedy", 1)).candidates is None
+
+
 def test_trace_is_read_line_by_line() -> None:
     data = toy_data(train=16)
     torch.manual_seed(0)
     system, trace = tiny_autoregressive(data.vocab).eval(), GrowingText()
     best = system.generate(batch_of(data, [0, 1]).source, BeamSearch("greedy", 1), observer=trace)
-    shown = [str(step) for step in steps(trace.frames, int(best.rows[1]), data.codec.tokenizer)]
+    shown = [str(step) for step in row_steps(trace.frames, int(best.rows[1]), data.codec.tokenizer)]
     assert shown[0] == ""
     assert shown[-1] == data.codec.tokenizer.decode(best.tokens.tolist())[1]
     for before, after in pairwise(shown):

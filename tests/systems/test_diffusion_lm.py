@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from rdm.decoding.left_to_right import LeftToRight
-from rdm.decoding.routing import Ancestral, Commit, Transition, Unconditional
+from rdm.decoding.routing import Ancestral, Commit, Unconditional
 from rdm.decoding.sampler import Decoded
+from rdm.decoding.transition import Transition
 from rdm.diffusion.pairing import Conditioned, Pairing, SameStep, Single, TwoSteps
 from rdm.diffusion.process import Corruption
 from rdm.errors import UserError
@@ -22,7 +23,7 @@ from rdm.training.module import TrainingModule
 from rdm.training.optim import InverseSqrt, Optimization
 from rdm.vocab import Vocab
 from tests.builders import RECIPES, STEPS, FixedPairing, overfit, sampler
-from tests.decoding.helpers import TRANSITIONS, Recorder
+from tests.decoding.helpers import FEWER_ITERATIONS, TRANSITIONS, Recorder
 from tests.language_models import one_canvas, packed, tiny_ar_lm, tiny_lm, window_batch
 
 VOCAB = Vocab(size=30)
@@ -126,7 +127,7 @@ def test_no_router_changes_the_prefix(name: str, transition: str) -> None:
     source[0, 2], source[1, 5] = VOCAB.eos, VOCAB.mask
     decoding = one_canvas(TRANSITIONS[transition](), temperature=1.0, top_p=0.95)
     hypotheses = system.generate(source, decoding, torch.Generator().manual_seed(0), recorder)
-    assert len(recorder) == 8
+    assert len(recorder) == 8 or (transition in FEWER_ITERATIONS and 0 < len(recorder) < 8)
     for state, outcome in recorder:
         assert torch.equal(state.tokens[:, :6], source)
         assert torch.equal(outcome.tokens[:, :6], source)
@@ -134,6 +135,7 @@ def test_no_router_changes_the_prefix(name: str, transition: str) -> None:
     written = recorder.seen[-1][1].tokens[:, 6:]
     assert system.process.noise.learnable[written].all()
     assert torch.equal(hypotheses.tokens, cut(written, VOCAB, 128))
+    assert torch.equal(hypotheses.calls, sum(state.active.any(1).long() for state, _ in recorder))
 
 
 def test_from_nothing() -> None:
@@ -162,7 +164,8 @@ def test_a_continuation_is_cut_at_eos_and_at_128_tokens(monkeypatch: pytest.Monk
 
     def run(process: Any, denoise: Any, canvas: Any, *_: Any) -> Decoded:
         canvases.append(canvas)
-        return Decoded(torch.where(canvas.pinned, canvas.tokens, filled), torch.zeros(3), torch.arange(3))
+        tokens = torch.where(canvas.pinned, canvas.tokens, filled)
+        return Decoded(tokens, torch.zeros(3), torch.arange(3), torch.ones(3))
 
     monkeypatch.setattr(decoding, "run", run)
     tokens = system.generate(source, decoding).tokens
@@ -190,7 +193,7 @@ def test_what_cannot_work() -> None:
     system = tiny_lm(VOCAB)
     with pytest.raises(UserError, match=r"decoding\.length_candidates=3, but open-ended text has no lengths"):
         system.check(sampler())
-    with pytest.raises(UserError, match=r"decoding\.steps=21 is more than the diffusion\.num_steps=20"):
+    with pytest.raises(UserError, match=r"decoding\.steps=21 exceeds diffusion\.num_steps=20"):
         system.check(one_canvas(Ancestral(), steps=21))
     with pytest.raises(UserError, match="decoding=test is not for diffusion over tokens"):
         system.check(LeftToRight("test"))

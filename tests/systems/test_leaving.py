@@ -39,6 +39,8 @@ def test_the_network_sees_only_sources_with_something_to_ask(transition, monkeyp
     assert rows_seen == sorted(rows_seen, reverse=True)
     assert rows_seen[0] == 4
     assert rows_seen[-1] < 4
+    assert left.calls is not None
+    assert int(left.calls.sum()) == sum(rows_seen)
     assert [int(sources.sum()) for sources in copied] == sorted({*rows_seen} - {4}, reverse=True)
     assert len(copied) < sum(rows < 4 for rows in rows_seen)
     # The same when everybody is asked for everything.

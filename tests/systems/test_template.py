@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from rdm.decoding.routing import Outcome, State
+from rdm.decoding.transition import Outcome, State
 from tests.builders import RECIPES, batch_of, tiny_system, toy_data
-from tests.decoding.helpers import TRANSITIONS, make_sampler, seeded
+from tests.decoding.helpers import FEWER_ITERATIONS, TRANSITIONS, make_sampler, seeded
 
 BLANKS = [[1, 4], [2], [1, 2, 3, 5]]
 
@@ -29,7 +29,8 @@ def test_pinned_tokens_never_change(transition: str, name: str) -> None:
 
     decoding = make_sampler(TRANSITIONS[transition](), 5, temperature=1.0)
     best = system.generate(batch.source, decoding, seeded(), watch, template)
-    assert iterations == [1, 2, 3, 4, 5]
+    assert iterations == [1, 2, 3, 4, 5] or transition in FEWER_ITERATIONS
+    assert iterations == list(range(1, len(iterations) + 1))
     assert torch.equal(best.tokens[~blank], template[~blank])
     filled = best.tokens[blank]
     assert system.process.noise.learnable[filled].all()

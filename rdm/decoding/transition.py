@@ -1,0 +1,199 @@
+"""The interface of decoding methods: what a reverse step reads, what it decides and what it returns.
+
+One routed step from ``t`` to ``s <= t`` is
+
+    x_s = b (v1 x_t + (1 - v1) u1) + (1 - b) (v2 x0_hat + (1 - v2) u2),        b <- where(b, v1, v2)
+
+with ``u1 ~ q_noise`` and ``u2 ~ q_noise(x_t)``. A :class:`Router` returns one :class:`Action` per token, from which
+``v1``, ``v2`` and the new ``b`` follow. To add a decoding method, subclass :class:`Router` and implement ``route``;
+override ``active``, ``plan`` and ``finished`` only if the defaults do not fit.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rdm.decoding.schedule import steps_to_visit
+from rdm.describe import Described
+from rdm.diffusion.process import DiffusionProcess
+from rdm.errors import require
+
+
+class Action(IntEnum):
+    """The decision for one token: keep it, make it noise, or replace it with the proposal."""
+
+    KEEP = 0
+    NOISE = 1
+    PROPOSE = 2
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """An iteration before the network is called: ``R`` rows of ``N`` positions at step ``t``, on the way to ``s``."""
+
+    process: DiffusionProcess
+    iteration: int  # 1..iterations
+    iterations: int  # number of iterations planned; a transition may finish earlier
+    t: int  # the step of the tokens
+    s: int  # the step after this iteration, s <= t
+    tokens: Tensor  # [R, N] x_t
+    free: Tensor  # [R, N] bool: positions to fill; all others are pinned
+    denoised: Tensor  # [R, N] bool: b
+    stored: Tensor  # [R, N] score of each token when it was last denoised; 0 before
+    count: Tensor  # [R] number of denoised tokens after this iteration according to the schedule: k
+    noise_rate: float  # share of noisy tokens after this iteration according to the schedule
+    rows: Tensor  # [R] index of each row in the canvas, as candidates may have been pruned
+    generator: torch.Generator | None = None
+    memo: dict[str, Any] = field(default_factory=dict)  # private to the transition; covers all rows of the canvas
+
+    @property
+    def noisy(self) -> Tensor:
+        """``[R, N]`` bool: free positions that are not denoised."""
+        return self.free & ~self.denoised
+
+    def step_tensors(self) -> tuple[Tensor, Tensor]:
+        """``t`` and ``s`` as tensors ``[R]``, as :class:`DiffusionProcess` expects them."""
+        like = self.tokens[:, 0]
+        return torch.full_like(like, self.t), torch.full_like(like, self.s)
+
+
+@dataclass(kw_only=True)
+class State(Progress):
+    """An iteration after the network was called at the ``P`` active positions."""
+
+    active: Tensor  # [R, N] bool: the positions the network was called at, P in total
+    logits: Tensor  # [P, V] its output there, in row-major order; for methods that need the whole distribution
+    proposal: Tensor  # [R, N] x0_hat; the current token at inactive positions
+    scores: Tensor  # [R, N] log-probability of the proposal; the stored score at inactive positions
+    sample: Callable[[Tensor], Tensor]  # logits [P, V] -> ids [P] with temperature and nucleus of this iteration
+
+    @property
+    def scored(self) -> Tensor:
+        """``[R, N]`` bool: free positions with a score, either from this iteration or stored."""
+        return self.free & (self.active | self.denoised)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one reverse step: tokens ``x_s``, the new ``b``, stored scores and actions, each ``[R, N]``."""
+
+    tokens: Tensor
+    denoised: Tensor
+    stored: Tensor
+    action: Tensor
+
+
+class Transition(Described, ABC):
+    """One reverse step, and which steps are visited, where the network is called and when decoding ends.
+
+    The sampler calls ``plan`` once, then for every pair ``(t, s)`` of the plan ``active``, the network, ``step`` and
+    ``finished``.
+    """
+
+    def plan(
+        self,
+        process: DiffusionProcess,
+        steps: int,
+        free: Tensor,
+        memo: dict[str, Any],
+        generator: torch.Generator | None,
+    ) -> list[int]:
+        """Return the steps to visit, from ``T`` (or below) down to 0, or raise if ``steps`` is not possible.
+
+        By default ``steps`` strides that differ by at most one, at most ``T`` of them. A plan may contain a step more
+        than once; the pair ``s == t`` is then legal and the transition has to support it.
+
+        Args:
+            process: the trained process with ``T = process.num_steps``.
+            steps: number of iterations requested by the user (``decoding.steps``).
+            free: ``[R, N]`` bool, the positions to fill; empty if the plan is only checked.
+            memo: passed to every :class:`Progress` and :class:`State` of this decoding.
+            generator: random state of this decoding.
+        """
+        trained = process.num_steps
+        require(
+            steps <= trained,
+            f"decoding.steps={steps} exceeds diffusion.num_steps={trained} "
+            "(the number of steps this model was trained with)",
+        )
+        return steps_to_visit(trained, steps)
+
+    def active(self, progress: Progress) -> Tensor:
+        """Return the positions ``[R, N]`` (bool) at which the network is called: by default all free ones."""
+        return progress.free
+
+    @abstractmethod
+    def step(self, state: State) -> Outcome:
+        """Return the tokens at step ``state.s``."""
+
+    def finished(self, state: State, outcome: Outcome) -> bool:
+        """Return whether decoding ends after this iteration although the plan has more: by default never."""
+        return False
+
+
+class Router(Transition):
+    """A transition that chooses one action per token.
+
+    Args:
+        sent_back_interpolates: draw a token that is sent back to noise from ``q_noise(x_t)`` (the official code)
+            instead of ``q_noise`` (the paper). The two differ only if noise can look like text.
+
+    Example: a router that denoises everything in one iteration.
+
+        >>> class Eager(Router):
+        ...     def route(self, state):
+        ...         return torch.full_like(state.tokens, Action.PROPOSE)
+        >>> Eager().describe()
+        {'class': 'Eager', 'sent_back_interpolates': False}
+    """
+
+    def __init__(self, sent_back_interpolates: bool = False) -> None:
+        self.sent_back_interpolates = sent_back_interpolates
+
+    @abstractmethod
+    def route(self, state: State) -> Tensor:
+        """Return the :class:`Action` of every token, ``[R, N]``; values at pinned positions are ignored."""
+
+    def step(self, state: State) -> Outcome:
+        action = torch.where(state.free, self.route(state), Action.KEEP)
+        t, s = state.step_tensors()
+        remaining = state.process.renoise(state.tokens, t, s, state.generator)
+        sent_back = state.process.noise.sample(state.tokens, state.generator)
+        if self.sent_back_interpolates:
+            looks_like_noise = state.process.noise.prob(state.tokens) > 0
+            sent_back = torch.where(looks_like_noise, remaining, sent_back)
+        noise = torch.where(state.denoised, sent_back, remaining)
+        taken, noised = action == Action.PROPOSE, action == Action.NOISE
+        return Outcome(
+            tokens=torch.where(taken, state.proposal, torch.where(noised, noise, state.tokens)),
+            denoised=taken | (state.denoised & ~noised),
+            stored=torch.where(taken, state.scores, state.stored),
+            action=action,
+        )
+
+
+def actions(state: State, v1: Tensor, v2: Tensor) -> Tensor:
+    """Return the actions for ``v1`` (a denoised token stays) and ``v2`` (a noisy token is denoised), ``[R, N]``."""
+    denoised = torch.where(v1, Action.KEEP, Action.NOISE)
+    noisy = torch.where(v2, Action.PROPOSE, Action.NOISE)
+    return torch.where(state.denoised, denoised, noisy)
+
+
+def top_k(scores: Tensor, k: Tensor, among: Tensor) -> Tensor:
+    """Return the ``k [R]`` positions of highest score per row within ``among``: exactly ``min(k, available)``.
+
+    Positions are compared by rank and ties are broken in favour of the earlier one, so equal, infinite and NaN scores
+    do not change the number of positions.
+
+        >>> top_k(torch.tensor([[0.1, 0.7, 0.7]]), k=torch.tensor([1]), among=torch.ones(1, 3, dtype=torch.bool))
+        tensor([[False,  True, False]])
+    """
+    order = scores.masked_fill(scores.isnan(), float("-inf")).argsort(dim=1, descending=True, stable=True)
+    candidates_first = (~among.gather(1, order)).long().argsort(dim=1, stable=True)
+    rank = order.gather(1, candidates_first).argsort(dim=1)
+    return (rank < k[:, None]) & among

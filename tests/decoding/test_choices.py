@@ -1,0 +1,83 @@
+"""The decoding choices of conf/: what each name builds, and that it decodes."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from rdm.decoding.adaptive import EntropyBound, Threshold
+from rdm.decoding.candidates import LengthChoice, NearLengths, TopLengths
+from rdm.decoding.remasking import ReMDMCap, ReMDMConf, ReMDMLoop, ReMDMRescale
+from rdm.decoding.sampler import Sampler
+from rdm.decoding.transition import Transition
+from rdm.decoding.transition_times import DNDM, DNDMTopK
+from rdm.vocab import Vocab
+from tests.decoding.helpers import VOCAB, ContextDenoiser, make_canvas, make_process, seeded
+
+CONF = Path(__file__).parents[2] / "conf"
+CHOICES = {
+    "remdm_cap": (ReMDMCap, {"eta": 0.008}, 10),
+    "remdm_rescale": (ReMDMRescale, {"eta": 0.015}, 10),
+    "remdm_conf": (ReMDMConf, {}, 10),
+    "remdm_loop": (ReMDMLoop, {"eta": 0.02, "t_on": 0.55, "t_off": 0.05, "alpha_on": 0.9}, 10),
+    "dndm": (DNDM, {"a": None, "b": None}, 50),
+    "dndm_k": (DNDMTopK, {"a": None, "b": None}, 50),
+    "threshold": (Threshold, {"threshold": 0.9}, 10),
+    "entropy_bound": (EntropyBound, {"gamma": 0.1}, 10),
+}
+
+
+def decoding(*overrides: str) -> DictConfig:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("train", list(overrides))
+    config.run_dir = "unused"
+    config.vocab = {**config.vocab, **asdict(Vocab(size=30))}
+    return config.decoding
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_choice_of_router(name: str) -> None:
+    """The published defaults; the strategy passes the check for 50 steps and decodes."""
+    transition, options, steps = CHOICES[name]
+    built = instantiate(decoding(f"decoding={name}"))
+    assert isinstance(built, Sampler)
+    assert type(built.transition) is transition
+    record = built.transition.describe()
+    assert {key: record[key] for key in options} == options
+    assert (built.name, built.steps) == (name, steps)
+    process, canvas = make_process("absorbing", 50), make_canvas([9, 5], prefix=1)
+    built.check(process)
+    decoded = built.run(process, ContextDenoiser(process, 10), canvas, seeded())
+    assert VOCAB.is_ordinary(decoded.tokens[~canvas.pinned]).all()
+    assert (decoded.calls <= torch.tensor([steps, steps])).all()
+
+
+@pytest.mark.parametrize(
+    ("override", "attribute", "expected"),
+    [
+        ("decoding.transition.threshold=0.7", "threshold", 0.7),
+        ("decoding.transition.threshold=1", "threshold", 1),
+    ],
+)
+def test_options_of_a_router_are_overridable(override: str, attribute: str, expected: float) -> None:
+    transition: Transition = instantiate(decoding("decoding=threshold", override)).transition
+    assert getattr(transition, attribute) == expected
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], TopLengths),
+        (["decoding/length_choice=top"], TopLengths),
+        (["decoding/length_choice=near"], NearLengths),
+        (["decoding=mbr", "decoding/length_choice=near"], NearLengths),
+        (["decoding.length_choice._target_=rdm.decoding.candidates.NearLengths"], NearLengths),
+    ],
+)
+def test_choice_of_lengths(overrides: list[str], expected: type[LengthChoice]) -> None:
+    """By group or by class path."""
+    assert type(instantiate(decoding(*overrides)).length_choice) is expected
