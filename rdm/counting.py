@@ -17,6 +17,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -24,6 +25,7 @@ from torch.utils.flop_counter import flop_registry, register_flop_formula, sdpa_
 from torch.utils.module_tracker import ModuleTracker
 
 from rdm.data.batching import Batch
+from rdm.models.layers import attention_backend
 from rdm.systems.base import System
 from rdm.vocab import Vocab
 
@@ -172,7 +174,8 @@ def measure(system: System, batch: Batch, vocab: Vocab, precision: str = "32-tru
     # Gradients are let go at once: they are counted with the weights.
     hooks = [p.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None)) for p in system.parameters()]
     for mode, following in ((operations, operations.tracker), (memory, nullcontext())):
-        with mode, following:
+        # Fake tensors are on the CPU, but the attention counted is that of a GPU.
+        with mode, following, attention_backend(scaled_dot_product_attention):
             with torch.autocast("cpu", HALF.get(precision), enabled=precision in HALF):
                 loss = root(batch)
             loss.backward()

@@ -14,7 +14,7 @@ from rdm.decoding.beam import BeamSearch
 from rdm.decoding.candidates import MinimumBayesRisk
 from rdm.decoding.routing import Ancestral, Conditional, MaskPredict, PosteriorStep, Unconditional
 from rdm.decoding.schedule import Cosine, Linear
-from rdm.diffusion import noise, objective, pairing, reweighting
+from rdm.diffusion import copies, noise, objective, reweighting
 from rdm.errors import UserError
 from rdm.models.layers import TimeEmbedding, Timeless
 from rdm.systems.ar_lm import AutoregressiveLanguageModel
@@ -50,12 +50,12 @@ def choices(group: str) -> list[str]:
 
 
 SYSTEMS = {
-    "absorbing": (noise.Absorbing, objective.ReweightedCrossEntropy, pairing.Single, Ancestral),
-    "multinomial": (noise.Uniform, objective.VariationalBound, pairing.Single, PosteriorStep),
-    "rdm_absorbing": (noise.Absorbing, objective.ReweightedCrossEntropy, pairing.Conditioned, Unconditional),
-    "rdm_multinomial": (noise.Uniform, objective.ReweightedCrossEntropy, pairing.Conditioned, Unconditional),
-    "rdm_mixture": (noise.Mixture, objective.ReweightedCrossEntropy, pairing.Conditioned, Unconditional),
-    "cmlm": (noise.Absorbing, objective.ReweightedCrossEntropy, pairing.UniformMasks, MaskPredict),
+    "absorbing": (noise.Absorbing, objective.ReweightedCrossEntropy, copies.Single, Ancestral),
+    "multinomial": (noise.Uniform, objective.VariationalBound, copies.Single, PosteriorStep),
+    "rdm_absorbing": (noise.Absorbing, objective.ReweightedCrossEntropy, copies.Conditioned, Unconditional),
+    "rdm_multinomial": (noise.Uniform, objective.ReweightedCrossEntropy, copies.Conditioned, Unconditional),
+    "rdm_mixture": (noise.Mixture, objective.ReweightedCrossEntropy, copies.Conditioned, Unconditional),
+    "cmlm": (noise.Absorbing, objective.ReweightedCrossEntropy, copies.UniformMasks, MaskPredict),
 }
 
 
@@ -65,7 +65,7 @@ def test_systems_are_those_of_the_paper(name: str) -> None:
     composed = config(f"diffusion={name}")
     check_types(composed)
     system, decoding = instantiate(composed.system), instantiate(composed.decoding)
-    parts = (system.process.noise, system.objective, system.pairing, decoding.transition)
+    parts = (system.process.noise, system.objective, system.copies, decoding.transition)
     assert tuple(type(part) for part in parts) == SYSTEMS[name]
     assert system.process.num_steps == 50
     assert type(system.denoiser.time) is (Timeless if name == "cmlm" else TimeEmbedding)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rdm.diffusion.chunks import rows_at_once
+from rdm.cross_entropy import rows_at_once
 from rdm.errors import require
 
 

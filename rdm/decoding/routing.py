@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rdm.cross_entropy import rows_at_once
 from rdm.decoding.schedule import steps_to_visit
-from rdm.diffusion.chunks import rows_at_once
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 

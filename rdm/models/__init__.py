@@ -1,1 +1,1 @@
-"""Denoisers: networks that guess the clean text. They know tokens, steps and memory, and nothing of diffusion."""
+"""Networks and their layers. They read tokens, steps and encoded sources, and do not depend on diffusion."""

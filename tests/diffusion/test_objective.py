@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from rdm.diffusion.objective import Objective, ReweightedCrossEntropy, VariationalBound, smoothed_cross_entropy
-from rdm.diffusion.process import Corruption, DiffusionProcess
+from rdm.cross_entropy import smoothed_cross_entropy
+from rdm.diffusion.noised import NoisedBatch
+from rdm.diffusion.objective import Objective, ReweightedCrossEntropy, VariationalBound
+from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.reweighting import Constant, Linear, Original, Reweighting
 from rdm.diffusion.schedule import Linear as LinearSchedule
 from rdm.diffusion.schedule import Table
@@ -45,20 +47,20 @@ def as_logits(f: np.ndarray) -> Tensor:
     return torch.from_numpy(np.where(f > 0, np.log(np.maximum(f, 1e-300)) + 0.7, BARRED)).float()
 
 
-def corruption_of(process: DiffusionProcess, x0: list[list[int]], x_t: list[list[int]], t: list[int]) -> Corruption:
+def corruption_of(process: DiffusionProcess, x0: list[list[int]], x_t: list[list[int]], t: list[int]) -> NoisedBatch:
     clean = torch.tensor(x0)
-    return Corruption(x0=clean, x_t=torch.tensor(x_t), t=torch.tensor(t), learnable=process.learnable(clean))
+    return NoisedBatch(x0=clean, x_t=torch.tensor(x_t), t=torch.tensor(t), learnable=process.learnable(clean))
 
 
 def loss_at(objective: Objective, process: DiffusionProcess, x0: int, x_t: int, t: int, f: np.ndarray) -> float:
     """The objective at a single position where the denoiser says ``f``."""
-    corruption = corruption_of(process, [[x0]], [[x_t]], [t])
-    positions = objective.positions(corruption)
+    noised = corruption_of(process, [[x0]], [[x_t]], [t])
+    positions = objective.positions(noised)
     logits = as_logits(f).expand(int(positions.sum()), -1)
-    return objective.losses(logits, corruption.at(positions), process).sum().item()
+    return objective.losses(logits, noised.at(positions), process).sum().item()
 
 
-def random_batch(process: DiffusionProcess, seed: int, rows: int = 12, columns: int = 7) -> tuple[Corruption, Tensor]:
+def random_batch(process: DiffusionProcess, seed: int, rows: int = 12, columns: int = 7) -> tuple[NoisedBatch, Tensor]:
     """A noised batch, the last columns of some rows padding, with logits ``[R, N, V]`` for all of it."""
     generator = seeded(seed)
     x0 = torch.randint(2, VOCAB.size, (rows, columns), generator=generator)
@@ -67,13 +69,13 @@ def random_batch(process: DiffusionProcess, seed: int, rows: int = 12, columns: 
     x_t = process.corrupt(x0, t, generator)
     logits = torch.randn(rows, columns, VOCAB.size, generator=generator)
     logits = logits.masked_fill(~process.noise.learnable, BARRED)
-    return Corruption(x0=x0, x_t=x_t, t=t, learnable=process.learnable(x0)), logits
+    return NoisedBatch(x0=x0, x_t=x_t, t=t, learnable=process.learnable(x0)), logits
 
 
-def total(objective: Objective, corruption: Corruption, logits: Tensor, process: DiffusionProcess) -> Tensor:
+def total(objective: Objective, noised: NoisedBatch, logits: Tensor, process: DiffusionProcess) -> Tensor:
     """The objective, given the logits at the positions it asks for."""
-    positions = objective.positions(corruption)
-    return objective.losses(logits[positions], corruption.at(positions), process).sum()
+    positions = objective.positions(noised)
+    return objective.losses(logits[positions], noised.at(positions), process).sum()
 
 
 # --- The simplified loss (Eq. 8) is the divergence of the joint model (Eq. 7) ---
@@ -129,9 +131,9 @@ def test_simple_loss_of_draws(noise: str, schedule: str) -> None:
     logits = as_logits(f)
     for t, x0 in ((2, 3), (STEPS // 2, 5), (STEPS, 2)):
         clean, steps = torch.full((1, size), x0), torch.tensor([t])
-        noised = process.corrupt(clean, steps, seeded(t))
-        corruption = Corruption(x0=clean, x_t=noised, t=steps, learnable=process.learnable(clean))
-        mean = total(SIMPLE, corruption, logits[noised], process).item() / size
+        drawn = process.corrupt(clean, steps, seeded(t))
+        noised = NoisedBatch(x0=clean, x_t=drawn, t=steps, learnable=process.learnable(clean))
+        mean = total(SIMPLE, noised, logits[drawn], process).item() / size
         marginal = chain.between(0, t)[x0]
         losses = np.zeros(VOCAB.size)
         for x_t in chain.reachable(x0, t):
@@ -169,11 +171,11 @@ def test_bound_at_the_first_step(schedule: str) -> None:
 def test_bound_is_the_simple_loss_for_absorbing_noise(schedule: str) -> None:
     """D3PM-absorbing: both objectives agree, in value and in gradient, on a batch with padding and every step."""
     process = build_process("absorbing", schedule)
-    corruption, logits = random_batch(process, seed=0)
+    noised, logits = random_batch(process, seed=0)
     values, gradients = [], []
     for objective in (VariationalBound(), SIMPLE):
         leaf = logits.clone().requires_grad_()
-        value = total(objective, corruption, leaf, process)
+        value = total(objective, noised, leaf, process)
         value.backward()
         values.append(value.item())
         gradients.append(leaf.grad)
@@ -259,17 +261,17 @@ def test_original_weight_of_a_level_table(table: list[float]) -> None:
 def test_weight_multiplies_the_whole_loss(reweighting: Reweighting, smoothing: float) -> None:
     """One smoothed cross-entropy for each noisy position, the weight of its row outside."""
     process = build_process("uniform", "cosine")
-    corruption, logits = random_batch(process, seed=1)
-    weights = reweighting.weight(corruption.t, process.schedule)
+    noised, logits = random_batch(process, seed=1)
+    weights = reweighting.weight(noised.t, process.schedule)
     expected = 0.0
-    for row, column in corruption.noisy.nonzero().tolist():
+    for row, column in noised.noisy.nonzero().tolist():
         log_f = logits[row, column].double().log_softmax(0)
         target = torch.zeros(VOCAB.size, dtype=torch.float64)
         target[list(ORDINARY)] = smoothing / len(ORDINARY)
-        target[corruption.x0[row, column]] += 1 - smoothing
+        target[noised.x0[row, column]] += 1 - smoothing
         expected -= weights[row].item() * (target @ log_f).item()
     objective = ReweightedCrossEntropy(reweighting, smoothing)
-    assert total(objective, corruption, logits, process).item() == pytest.approx(expected, rel=1e-5)
+    assert total(objective, noised, logits, process).item() == pytest.approx(expected, rel=1e-5)
 
 
 # --- Label smoothing ---
@@ -320,19 +322,19 @@ def test_refuses_a_bad_smoothing(smoothing: float) -> None:
 def test_sum_over_rows_and_positions(noise: str, name: str) -> None:
     """The loss of a batch is the sum of the losses of its tokens, each with the step of its row."""
     objective, process = OBJECTIVES[name], build_process(noise, "sqrt")
-    corruption, logits = random_batch(process, seed=2)
+    noised, logits = random_batch(process, seed=2)
     parts = 0.0
-    for row, column in product(*map(range, corruption.x0.shape)):
-        one = Corruption(
-            x0=corruption.x0[row, column].view(1, 1),
-            x_t=corruption.x_t[row, column].view(1, 1),
-            t=corruption.t[row].view(1),
-            learnable=corruption.learnable[row, column].view(1, 1),
+    for row, column in product(*map(range, noised.x0.shape)):
+        one = NoisedBatch(
+            x0=noised.x0[row, column].view(1, 1),
+            x_t=noised.x_t[row, column].view(1, 1),
+            t=noised.t[row].view(1),
+            learnable=noised.learnable[row, column].view(1, 1),
         )
         part = total(objective, one, logits[row, column].view(1, 1, -1), process).item()
         assert part == 0 or one.learnable.item()
         parts += part
-    whole = total(objective, corruption, logits, process)
+    whole = total(objective, noised, logits, process)
     assert whole.shape == ()
     assert whole.item() == pytest.approx(parts, rel=1e-5)
 
@@ -342,16 +344,16 @@ def test_sum_over_rows_and_positions(noise: str, name: str) -> None:
 def test_padding_does_not_count(noise: str, name: str) -> None:
     """Columns of padding, whatever logits stand there, change neither the positions asked for nor the loss."""
     objective, process = OBJECTIVES[name], build_process(noise, "linear")
-    corruption, logits = random_batch(process, seed=3)
-    rows = len(corruption.t)
+    noised, logits = random_batch(process, seed=3)
+    rows = len(noised.t)
     pads, wild = torch.full((rows, 3), VOCAB.pad), 50 * torch.randn(rows, 3, VOCAB.size, generator=seeded())
-    x0 = torch.cat([pads, corruption.x0, pads], 1)
-    x_t = torch.cat([pads, corruption.x_t, pads], 1)
-    padded = Corruption(x0=x0, x_t=x_t, t=corruption.t, learnable=process.learnable(x0))
-    assert torch.equal(objective.positions(padded)[:, 3:-3], objective.positions(corruption))
+    x0 = torch.cat([pads, noised.x0, pads], 1)
+    x_t = torch.cat([pads, noised.x_t, pads], 1)
+    padded = NoisedBatch(x0=x0, x_t=x_t, t=noised.t, learnable=process.learnable(x0))
+    assert torch.equal(objective.positions(padded)[:, 3:-3], objective.positions(noised))
     assert not objective.positions(padded)[x0 == VOCAB.pad].any()
     loss = total(objective, padded, torch.cat([wild, logits, wild], 1), process)
-    assert torch.equal(loss, total(objective, corruption, logits, process))
+    assert torch.equal(loss, total(objective, noised, logits, process))
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -359,9 +361,9 @@ def test_nothing_to_learn(name: str) -> None:
     """A batch of padding, or one that noise has missed, costs nothing and can be differentiated."""
     objective, process = OBJECTIVES[name], build_process("uniform", "linear")
     for tokens in ([[0, 0]], [[0, 3]]):
-        corruption = corruption_of(process, tokens, tokens, [1])
+        noised = corruption_of(process, tokens, tokens, [1])
         logits = torch.zeros(1, 2, VOCAB.size).masked_fill(~process.noise.learnable, BARRED).requires_grad_()
-        loss = total(objective, corruption, logits, process)
+        loss = total(objective, noised, logits, process)
         loss.backward()
         assert logits.grad.isfinite().all()
         if not (name == "bound" and 3 in tokens[0]):
@@ -378,14 +380,14 @@ def assert_finite_gradients(
     steps = torch.full((len(x0),), t)
     kept = (torch.rand(x0.shape, generator=seeded()) < 0.5) & (t < process.num_steps)
     x_t = torch.where(kept | ~process.learnable(x0), x0, process.noise.sample(x0, seeded(2)))
-    corruption = Corruption(x0=x0, x_t=x_t, t=steps, learnable=process.learnable(x0))
+    noised = NoisedBatch(x0=x0, x_t=x_t, t=steps, learnable=process.learnable(x0))
     leaf = logits.masked_fill(~process.noise.learnable, BARRED).requires_grad_()
-    loss = total(objective, corruption, leaf, process)
+    loss = total(objective, noised, leaf, process)
     loss.backward()
     assert 0 < loss.item() < float("inf")
     assert leaf.grad.isfinite().all()
     assert leaf.grad.any()
-    assert not leaf.grad[~objective.positions(corruption)].any()
+    assert not leaf.grad[~objective.positions(noised)].any()
 
 
 @pytest.mark.parametrize("scale", [1.0, 300.0], ids=["soft", "certain"])
@@ -423,8 +425,8 @@ def test_gradient_of_the_bound_at_a_level_end(noise: str) -> None:
     x_t = process.corrupt(x0, torch.tensor([3]), seeded())
     logits = torch.randn(1, 4, VOCAB.size, generator=seeded())
     logits = logits.masked_fill(~process.noise.learnable, BARRED).requires_grad_()
-    corruption = Corruption(x0=x0, x_t=x_t, t=torch.tensor([3]), learnable=process.learnable(x0))
-    loss = total(VariationalBound(), corruption, logits, process)
+    noised = NoisedBatch(x0=x0, x_t=x_t, t=torch.tensor([3]), learnable=process.learnable(x0))
+    loss = total(VariationalBound(), noised, logits, process)
     loss.backward()
     assert loss.item() == pytest.approx(0, abs=1e-6)
     assert logits.grad.abs().max().item() == pytest.approx(0, abs=1e-6)
@@ -435,19 +437,19 @@ def test_gradient_of_the_bound_at_a_level_end(noise: str) -> None:
 def test_half_precision_logits(noise: str, name: str) -> None:
     """Logits in bfloat16 are summed in float32: the loss is that of the same numbers in float32."""
     objective, process = OBJECTIVES[name], build_process(noise, "cosine")
-    corruption, logits = random_batch(process, seed=4)
+    noised, logits = random_batch(process, seed=4)
     half = logits.bfloat16()
-    loss = total(objective, corruption, half, process)
+    loss = total(objective, noised, half, process)
     assert loss.dtype == torch.float32
-    assert torch.equal(loss, total(objective, corruption, half.float(), process))
+    assert torch.equal(loss, total(objective, noised, half.float(), process))
 
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_perfect_denoiser_costs_nothing(noise: str) -> None:
     """A denoiser that knows ``x_0`` reaches the minimum, 0, of both the bound and the simple loss; no other does."""
     process = build_process(noise, "linear")
-    corruption, logits = random_batch(process, seed=5)
-    perfect = torch.full_like(logits, BARRED).scatter(2, corruption.x0[..., None], 0.0)
+    noised, logits = random_batch(process, seed=5)
+    perfect = torch.full_like(logits, BARRED).scatter(2, noised.x0[..., None], 0.0)
     for objective in (SIMPLE, VariationalBound()):
-        assert total(objective, corruption, perfect, process).item() == pytest.approx(0, abs=1e-4)
-        assert total(objective, corruption, logits, process).item() > 1
+        assert total(objective, noised, perfect, process).item() == pytest.approx(0, abs=1e-4)
+        assert total(objective, noised, logits, process).item() > 1

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from rdm.diffusion.noise import Absorbing, Mixture, Noise, Uniform
-from rdm.diffusion.process import Corruption, DiffusionProcess
+from rdm.diffusion.noised import NoisedBatch
+from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.schedule import Linear, Table
 from tests.diffusion.exact import (
     NOISES,
@@ -245,8 +246,8 @@ def test_special_symbols_stay(noise: Noise, touched: list[int], support: set[int
 def test_corruption_noisy() -> None:
     """``noisy`` is ``x_t != x_0``, not "was drawn from the noise"."""
     x0, x_t = torch.tensor([[2, 3, 4, 0]]), torch.tensor([[2, 5, 1, 0]])
-    corruption = Corruption(x0=x0, x_t=x_t, t=torch.tensor([1]), learnable=x0 != 0)
-    assert corruption.noisy.tolist() == [[False, True, True, False]]
+    noised = NoisedBatch(x0=x0, x_t=x_t, t=torch.tensor([1]), learnable=x0 != 0)
+    assert noised.noisy.tolist() == [[False, True, True, False]]
 
 
 def test_global_generator_by_default() -> None:

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rdm.errors import UserError
-from rdm.models.decoder_only import DecoderOnly
-from rdm.models.layers import Attend, TimeEmbedding, causal, everything
-from rdm.models.llama import Block, Llama, Reader, Rotary, SwiGLU, norm
+from rdm.models.denoiser import Denoiser
+from rdm.models.layers import Attend, TimeEmbedding, attend_causally, attend_everywhere
+from rdm.models.llama import Llama, LlamaBlock, Reader, Rotary, SwiGLU, rms_norm
 from rdm.vocab import Vocab
 from tests.language_models import tiny_llama
 from tests.masks import Masks
@@ -25,10 +25,10 @@ def tokens(rows: int, length: int) -> Tensor:
 
 
 def logits(network: Llama, x: Tensor) -> Tensor:
-    return network.project(network(network.tokens(x), repeat(causal)))
+    return network.project(network(network.tokens(x), repeat(attend_causally)))
 
 
-@pytest.mark.parametrize("attend", [everything, causal])
+@pytest.mark.parametrize("attend", [attend_everywhere, attend_causally])
 def test_windows_need_no_mask(attend: Attend) -> None:
     """Nothing is padded, so the flash kernel can be used; it does what the plain formula does."""
     network, x = tiny_llama(VOCAB), tokens(2, 16)
@@ -45,7 +45,7 @@ def test_windows_need_no_mask(attend: Attend) -> None:
 
 def test_rms_norm_by_formula() -> None:
     torch.manual_seed(0)
-    layer, x = norm(6), torch.randn(3, 6) * 5
+    layer, x = rms_norm(6), torch.randn(3, 6) * 5
     layer.weight.data.uniform_(0.5, 2)
     mean_square = sum(x[:, i] ** 2 for i in range(6)) / 6
     torch.testing.assert_close(layer(x), layer.weight * x / (mean_square + 1e-6).sqrt()[:, None])
@@ -91,7 +91,7 @@ def test_rotary_scores_depend_on_the_distance_alone() -> None:
 def test_block_by_formula() -> None:
     """Pre-norm, attention head by head, feed-forward; against a loop over heads and positions."""
     torch.manual_seed(0)
-    block, rotary, x = Block(8, 12, heads=2), Rotary(4, 10), torch.randn(1, 5, 8)
+    block, rotary, x = LlamaBlock(8, 12, heads=2), Rotary(4, 10), torch.randn(1, 5, 8)
     y = block.attention_norm(x)[0]
     q, k, v = (y @ w.T for w in block.attention.query_key_value.weight.chunk(3))
     gathered = torch.zeros(5, 8)
@@ -102,7 +102,7 @@ def test_block_by_formula() -> None:
             gathered[n, head] = weights @ v[:, head]
     x1 = x + gathered @ block.attention.out.weight.T
     expected = x1 + block.feed_forward(block.feed_forward_norm(x1))
-    torch.testing.assert_close(block(x, rotary, everything), expected)
+    torch.testing.assert_close(block(x, rotary, attend_everywhere), expected)
 
 
 def test_causal_is_causal() -> None:
@@ -192,7 +192,7 @@ def test_sizes(name: str, vocabulary: int, least: float, most: float) -> None:
     composed.vocab.size = vocabulary
     with torch.device("meta"):
         network: Llama = instantiate(composed.model)
-        denoiser = DecoderOnly(network, TimeEmbedding(network.dim))
+        denoiser = Denoiser(network, TimeEmbedding(network.dim))
     assert all(tensor.is_meta for tensor in (*denoiser.parameters(), *denoiser.buffers()))
     sizes = [sum(parameter.numel() for parameter in module.parameters()) for module in (network, denoiser)]
     assert least < sizes[0] < sizes[1] < most

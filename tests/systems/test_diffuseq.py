@@ -12,7 +12,7 @@ from rdm.decoding.candidates import Selection
 from rdm.decoding.gaussian import GaussianSampler
 from rdm.diffusion.gaussian import normal
 from rdm.errors import UserError
-from rdm.models.diffuseq import Given
+from rdm.models.diffuseq import EncodedSource
 from rdm.systems.diffuseq import DiffuSeqSystem
 from rdm.training.module import combine
 from rdm.vocab import Vocab
@@ -60,7 +60,7 @@ def test_loss_by_hand(system: DiffuSeqSystem) -> None:
     noise = normal(embeddings, generator)
     kept = system.process.alpha[t].float()[:, None, None]
     z_t = kept.sqrt() * z0 + (1 - kept).sqrt() * noise
-    guess = system.denoiser(z_t, t, system.denoiser.read(BATCH.source)).detach()
+    guess = system.denoiser(z_t, t, system.denoiser.encode(BATCH.source)).detach()
     mse = rounding = tail = 0.0
     for row in range(6):
         for place in range(6):
@@ -97,23 +97,23 @@ def test_padding_changes_nothing(system: DiffuSeqSystem, side: str) -> None:
 
 def test_source_stays_clean(system: DiffuSeqSystem, monkeypatch: pytest.MonkeyPatch) -> None:
     """Noising and decoding hand the network points of the target only, and the source as it is read, every time."""
-    seen: list[tuple[Tensor, Given]] = []
+    seen: list[tuple[Tensor, EncodedSource]] = []
     forward = system.denoiser.forward
 
-    def recorded(z: Tensor, t: Tensor, given: Given) -> Tensor:
-        seen.append((z, given))
-        return forward(z, t, given)
+    def recorded(z: Tensor, t: Tensor, source: EncodedSource) -> Tensor:
+        seen.append((z, source))
+        return forward(z, t, source)
 
     monkeypatch.setattr(system.denoiser, "forward", recorded)
     before = BATCH.source.clone()
     system.loss(BATCH, seeded(1))
     system.generate(BATCH.source, GaussianSampler("x", 3), seeded(2))
     assert len(seen) == 4
-    clean = system.denoiser.read(before)
-    for z, given in seen:
+    clean = system.denoiser.encode(before)
+    for z, source in seen:
         assert z.shape == (6, 6, 16)
-        assert torch.equal(given.states, clean.states)
-        assert torch.equal(given.mask, clean.mask)
+        assert torch.equal(source.states, clean.states)
+        assert torch.equal(source.mask, clean.mask)
     assert torch.equal(BATCH.source, before)
 
 

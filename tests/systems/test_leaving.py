@@ -44,7 +44,7 @@ def test_the_network_sees_only_sources_with_something_to_ask(transition, monkeyp
     # The same when everybody is asked for everything.
     monkeypatch.setattr(
         system,
-        "_denoise",
+        "denoise",
         lambda memory: lambda tokens, t, positions: forward(tokens, t, memory, positions),
     )
     stayed = system.generate(SOURCE, decoding, torch.Generator().manual_seed(0))

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rdm.diffusion import chunks
-from rdm.diffusion.objective import posterior_divergence, smoothed_cross_entropy
+from rdm import cross_entropy
+from rdm.cross_entropy import smoothed_cross_entropy
+from rdm.diffusion.objective import posterior_divergence
 from rdm.diffusion.process import DiffusionProcess
 from tests.diffusion.exact import NOISES, SCHEDULES, STEPS, VOCAB, build_process, seeded
 
@@ -32,7 +33,7 @@ def dense_divergence(logits: Tensor, x_t: Tensor, x0: Tensor, t: Tensor, process
 @pytest.mark.parametrize("scale", [1.0, 30.0], ids=["mild", "sharp"])
 @pytest.mark.parametrize(("noise", "schedule"), product(NOISES, SCHEDULES))
 def test_posterior_divergence(noise: str, schedule: str, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "CACHE", 3 * VOCAB.size)  # three rows a chunk, and one left over
+    monkeypatch.setattr(cross_entropy, "CPU_CHUNK", 3 * VOCAB.size)  # three rows a chunk, and one left over
     process, generator = build_process(noise, schedule), seeded(3)
     x0 = process.noise.learnable.nonzero().squeeze(1).repeat(25)[:70]
     t = torch.arange(70) % STEPS + 1
@@ -51,7 +52,7 @@ def test_posterior_divergence(noise: str, schedule: str, scale: float, monkeypat
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("rows_at_once", [1, 4, 100])
 def test_smoothed_cross_entropy(smoothing: float, rows_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "CACHE", 12 * rows_at_once)
+    monkeypatch.setattr(cross_entropy, "CPU_CHUNK", 12 * rows_at_once)
     allowed = torch.arange(12) > 3
     exact = torch.randn(10, 12, generator=seeded(), dtype=torch.float64).requires_grad_()
     target = torch.arange(10) % 8 + 4
