@@ -14,7 +14,7 @@ from rdm.decoding.schedule import Cosine
 from rdm.diffusion.copies import NoisedCopies
 from rdm.diffusion.objective import Objective
 from rdm.diffusion.process import DiffusionProcess
-from rdm.models.denoiser import Denoiser
+from rdm.models.denoiser import OpenEndedDenoiser
 from rdm.models.layers import TimeEmbedding
 from rdm.models.llama import Llama
 from rdm.systems.ar_lm import AutoregressiveLanguageModel
@@ -30,9 +30,9 @@ def tiny_llama(vocab: Vocab, dim: int = 32, max_length: int = 16, checkpoint_gra
     return Llama(vocab, dim, 2 * dim, heads=2, layers=2, max_length=max_length, **options)
 
 
-def tiny_llama_denoiser(vocab: Vocab, **options: int) -> Denoiser:
+def tiny_llama_denoiser(vocab: Vocab, **options: int) -> OpenEndedDenoiser:
     network = tiny_llama(vocab, **options)
-    return Denoiser(network, TimeEmbedding(network.dim))
+    return OpenEndedDenoiser(network, TimeEmbedding(network.dim))
 
 
 def tiny_lm(

@@ -104,7 +104,7 @@ def test_cmlm() -> None:
     system, decoding = instantiate(composed.system), instantiate(composed.decoding)
     assert isinstance(system.objective.reweighting, reweighting.Constant)
     assert system.objective.label_smoothing == 0.1
-    assert system.unit == "ordinary"
+    assert system.process.noise.unit == "ordinary"
     assert isinstance(decoding.schedule, Linear)
     assert decoding.length_candidates == 5
 

@@ -49,6 +49,9 @@ class CausalDecoder(NetworkWrapper):
 
     network: EncoderDecoder
 
+    def __init__(self, network: EncoderDecoder) -> None:
+        super().__init__(network)
+
     def forward(
         self, tokens: Tensor, memory: Memory, positions: Positions | None = None, cache: Cache | None = None
     ) -> Tensor:

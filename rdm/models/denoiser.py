@@ -1,4 +1,7 @@
-"""Denoisers: a bidirectional network with a time embedding, and a length head where there is a source."""
+"""Denoisers: a bidirectional network with a time embedding, and a length head for seq2seq tasks.
+
+The leaf classes state their network in the constructor, because configurations are checked against its signature.
+"""
 
 from typing import Any
 
@@ -18,13 +21,6 @@ class Denoiser(NetworkWrapper):
         network: the Transformer.
         time: module that maps steps ``[R]`` to a vector ``[R, D]``, added to every position of the row. Embedding
             dropout does not cover it.
-
-    >>> import torch
-    >>> from rdm.models.layers import TimeEmbedding
-    >>> from rdm.vocab import Vocab
-    >>> denoiser = Denoiser(Llama(Vocab(size=9), 8, 16, heads=2, layers=1), TimeEmbedding(8))
-    >>> denoiser(torch.tensor([[5, 1, 7]]), t=torch.tensor([3])).shape
-    torch.Size([1, 3, 9])
     """
 
     def __init__(self, network: EncoderDecoder | Llama, time: nn.Module) -> None:
@@ -46,6 +42,21 @@ class Denoiser(NetworkWrapper):
         """
         x = self.network.embed(x_t) + self.time(t)[:, None]
         return self.network.project(self.network.denoise(x, x_t, memory), positions)
+
+
+class OpenEndedDenoiser(Denoiser):
+    """A denoiser of open-ended text: without a source, and without a length head.
+
+    >>> import torch
+    >>> from rdm.models.layers import TimeEmbedding
+    >>> from rdm.vocab import Vocab
+    >>> denoiser = OpenEndedDenoiser(Llama(Vocab(size=9), 8, 16, heads=2, layers=1), TimeEmbedding(8))
+    >>> denoiser(torch.tensor([[5, 1, 7]]), t=torch.tensor([3])).shape
+    torch.Size([1, 3, 9])
+    """
+
+    def __init__(self, network: Llama, time: nn.Module) -> None:
+        super().__init__(network, time)
 
 
 class Seq2SeqDenoiser(Denoiser):

@@ -1,7 +1,6 @@
 """Seq2seq discrete diffusion: the four systems of the paper, and other combinations of their parts."""
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,27 +9,38 @@ from torch.nn import functional
 from rdm.data.batching import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.sampler import Canvas, Observer, Sampler
+from rdm.diffusion.copies import NoisedCopies
 from rdm.diffusion.likelihood import negative_log_likelihood
+from rdm.diffusion.objective import Objective
+from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 from rdm.models.denoiser import Seq2SeqDenoiser
 from rdm.systems.base import Hypotheses, Likelihood, choose
 from rdm.systems.denoising import BoundDenoiser, DenoisingSystem
 from rdm.terms import Term
+from rdm.vocab import Vocab
 
 
 class DiffusionSystem(DenoisingSystem):
     """Reads a source, predicts the length of the target, and denoises a text of that length.
 
     Args:
+        vocab, process, copies, objective, denoiser: see :class:`~rdm.systems.denoising.DenoisingSystem`.
         length_factor: weight of the length loss (mean over sentences) added to the diffusion loss (mean over tokens).
-        parts: see :class:`~rdm.systems.denoising.DenoisingSystem`; the denoiser is a
-            :class:`~rdm.models.denoiser.Seq2SeqDenoiser`.
     """
 
     denoiser: Seq2SeqDenoiser
 
-    def __init__(self, *, length_factor: float = 0.01, **parts: Any) -> None:
-        super().__init__(**parts)
+    def __init__(  # configurations are checked against this signature
+        self,
+        vocab: Vocab,
+        process: DiffusionProcess,
+        copies: NoisedCopies,
+        objective: Objective,
+        denoiser: Seq2SeqDenoiser,
+        length_factor: float = 0.01,
+    ) -> None:
+        super().__init__(vocab, process, copies, objective, denoiser)
         self.length_factor = length_factor
 
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:

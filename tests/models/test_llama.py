@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rdm.errors import UserError
-from rdm.models.denoiser import Denoiser
+from rdm.models.denoiser import OpenEndedDenoiser
 from rdm.models.layers import Attend, TimeEmbedding, attend_causally, attend_everywhere
 from rdm.models.llama import Llama, LlamaBlock, Reader, Rotary, SwiGLU, rms_norm
 from rdm.vocab import Vocab
@@ -192,7 +192,7 @@ def test_sizes(name: str, vocabulary: int, least: float, most: float) -> None:
     composed.vocab.size = vocabulary
     with torch.device("meta"):
         network: Llama = instantiate(composed.model)
-        denoiser = Denoiser(network, TimeEmbedding(network.dim))
+        denoiser = OpenEndedDenoiser(network, TimeEmbedding(network.dim))
     assert all(tensor.is_meta for tensor in (*denoiser.parameters(), *denoiser.buffers()))
     sizes = [sum(parameter.numel() for parameter in module.parameters()) for module in (network, denoiser)]
     assert least < sizes[0] < sizes[1] < most
