@@ -86,3 +86,16 @@ def test_refuses_a_bad_table(table: list[float]) -> None:
     """A table starts at 1, never rises and stays non-negative."""
     with pytest.raises(UserError):
         Table(table)
+
+
+def test_table_is_interpolated() -> None:
+    """Linearly between the listed values; these are exact, and so is a table with one value per step."""
+    schedule = Table([1, 0.6, 0.1], num_steps=6)
+    expected = [1, 1 - 0.4 / 3, 1 - 0.8 / 3, 0.6, 0.6 - 0.5 / 3, 0.6 - 1 / 3, 0.1]
+    assert schedule.num_steps == 6
+    assert schedule.alpha(torch.arange(7)).tolist() == pytest.approx(expected, abs=1e-15)
+    assert schedule.alpha(torch.tensor([0, 3, 6])).tolist() == [1, 0.6, 0.1]
+    steps = torch.arange(STEPS + 1)
+    listed = alphas("table")
+    assert Table(listed, num_steps=STEPS).alpha(steps).tolist() == Table(listed).alpha(steps).tolist() == listed
+    torch.testing.assert_close(Table([1, 0], num_steps=50).alpha(torch.arange(51)), Linear(50).alpha(torch.arange(51)))

@@ -5,7 +5,7 @@ import torch
 
 from rdm.models.denoiser import Seq2SeqDenoiser
 from rdm.models.encoder_decoder import EncoderDecoder
-from rdm.models.layers import TimeEmbedding, attend_everywhere
+from rdm.models.layers import TimeEmbedding
 from rdm.vocab import Vocab
 from tests.builders import tiny_denoiser
 from tests.masks import Masks
@@ -91,12 +91,3 @@ def test_size_of_the_paper() -> None:
     with torch.device("meta"):
         denoiser = Seq2SeqDenoiser(EncoderDecoder(Vocab(size=10_152)), TimeEmbedding(512))
     assert 38e6 < sum(parameter.numel() for parameter in denoiser.parameters()) < 40e6
-
-
-def test_attention_on_a_cpu_is_in_float32() -> None:
-    """Under autocast too, where it gets and returns bfloat16: only its inputs are rounded."""
-    query, key, value = torch.randn(3, 2, 4, 5, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
-    exact = attend_everywhere(query.float(), key.float(), value.float())
-    with torch.autocast("cpu", torch.bfloat16):
-        mixed = attend_everywhere(query, key, value)
-    torch.testing.assert_close(mixed, exact.bfloat16(), rtol=0, atol=0)
