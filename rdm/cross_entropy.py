@@ -52,7 +52,9 @@ class _InChunks(torch.autograd.Function):
 
 
 def smoothed_cross_entropy(logits: Tensor, target: Tensor, allowed: Tensor, smoothing: float) -> Tensor:
-    """Return the cross-entropy ``[P]`` against ``(1 - smoothing) onehot(target) + smoothing * uniform(allowed)``.
+    """Return the label-smoothed cross-entropy ``[P]`` for each row of logits.
+
+    The target distribution is ``(1 - smoothing) onehot(target) + smoothing * uniform(allowed)``.
 
     Args:
         logits: ``[P, V]``.

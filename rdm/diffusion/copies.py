@@ -1,4 +1,4 @@
-"""Noised copies of each sentence: how many are trained on together, and how they depend on each other.
+"""Noised copies of each sentence: how many are trained on together, and how they are related.
 
 :class:`Conditioned` is the paper's Algorithm 3; the others are the alternatives of its official code (ablation).
 Configuration group: ``diffusion/pairing``.
@@ -56,7 +56,10 @@ class Single(NoisedCopies):
 
 
 class Conditioned(NoisedCopies):
-    """Two steps ``s <= t``; ``x_s ~ q(x_s | x_t, x_0)``, or drawn independently where ``s = t`` (Algorithm 3)."""
+    """Two copies at steps ``s <= t``, the first conditioned on the second (Algorithm 3).
+
+    ``x_s ~ q(x_s | x_t, x_0)`` if ``s < t``; the copies are independent if ``s = t``.
+    """
 
     def draw(
         self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None

@@ -1,4 +1,4 @@
-"""Gaussian diffusion over word embeddings, the continuous counterpart of :mod:`rdm.diffusion.process`.
+"""Gaussian diffusion over word embeddings, the continuous form of :mod:`rdm.diffusion.process`.
 
     q(z_0 | w)   = N(E(w), (1 - alpha_1) I)                        words become points
     q(z_t | z_0) = N(sqrt(alpha_t) z_0, (1 - alpha_t) I)           ``alpha_0 = 1``, ``alpha_T`` nearly 0
@@ -19,7 +19,9 @@ LEAST_KEPT = 1e-3
 
 
 class GaussianProcess(Described, nn.Module):
-    """The forward process of a schedule and its reverse steps, for ``R`` rows of ``N`` points in ``E`` dimensions.
+    """The forward process of a schedule and its reverse steps.
+
+    Shapes: ``R`` rows of ``N`` points in ``E`` dimensions.
 
     >>> from rdm.diffusion.schedule import Sqrt
     >>> process = GaussianProcess(Sqrt(num_steps=20))
@@ -48,11 +50,11 @@ class GaussianProcess(Described, nn.Module):
         return alpha_t.sqrt().to(z0.dtype) * z0 + (1 - alpha_t).sqrt().to(z0.dtype) * normal(z0, generator)
 
     def back(self, z_t: Tensor, z0: Tensor, t: int, s: int, eta: float = 1.0) -> tuple[Tensor, float]:
-        """Return mean ``[R, N, E]`` and standard deviation of a step from ``t`` to any ``s < t`` (Song et al., 2021).
+        """Return mean ``[R, N, E]`` and standard deviation of a reverse step from ``t`` to ``s < t``.
 
             sigma^2 = eta^2 (1 - alpha_s) / (1 - alpha_t) (1 - alpha_t / alpha_s)
             eps     = (z_t - sqrt(alpha_t) z_0) / sqrt(1 - alpha_t)
-            mean    = sqrt(alpha_s) z_0 + sqrt(1 - alpha_s - sigma^2) eps                             (Eq. 12)
+            mean    = sqrt(alpha_s) z_0 + sqrt(1 - alpha_s - sigma^2) eps         (Song et al., 2021, Eq. 12)
 
         With ``eta = 1`` this is the posterior ``q(z_s | z_t, z_0)``, with ``eta = 0`` the deterministic step of DDIM.
         At ``s = 0`` the mean is ``z_0``.

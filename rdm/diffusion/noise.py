@@ -92,9 +92,10 @@ class Uniform(Noise):
 
 
 class Unigram(Noise):
-    """Ordinary ids with probability proportional to ``count ** (1 / temperature)`` in the training targets.
+    """Ordinary ids with probability proportional to ``count ** (1 / temperature)``.
 
-    The probabilities are fitted to the data (:meth:`fit`) and saved in the checkpoint.
+    Counts are those of the training targets. The probabilities are fitted to the data (:meth:`fit`) and saved in the
+    checkpoint.
 
     >>> noise = Unigram(Vocab(size=7), temperature=1.0)
     >>> noise.fit(lambda: torch.tensor([0, 0, 0, 0, 0, 30, 10]))

@@ -62,9 +62,10 @@ class Objective(Described, ABC):
         return [Term("diffusion", losses.sum() / noised.copies, process.noise.unit)]
 
     def counts(self, target: Tensor, vocab: Vocab) -> dict[str, Tensor]:
-        """Return further denominators for :meth:`terms`, as scalars, from the learned target tokens ``[B, N]``.
+        """Return further denominators of the terms, as scalars.
 
-        Every diffusion system counts ``sentences``, ``tokens`` and ``ordinary`` tokens.
+        ``target [B, N]`` are the learned target tokens, on the CPU. Every diffusion system counts ``sentences``,
+        ``tokens`` and ``ordinary`` tokens.
         """
         return {}
 
@@ -78,7 +79,7 @@ class Objective(Described, ABC):
 
     @abstractmethod
     def unweighted(self) -> "Objective":
-        """Return the objective as a term of the negative log-likelihood: original weights, no label smoothing."""
+        """Return the term of the negative log-likelihood: original weights, no label smoothing."""
 
     @abstractmethod
     def is_bound(self, process: DiffusionProcess) -> bool:
@@ -141,7 +142,9 @@ class VariationalBound(Objective):
 
 
 def posterior_divergence(logits: Tensor, x_t: Tensor, x0: Tensor, t: Tensor, process: DiffusionProcess) -> Tensor:
-    """Return ``KL(q(x_s | x_t, x_0) || q(x_s | x_t, f)) [P]`` for ``s = t - 1`` and ``f = softmax(logits [P, V])``.
+    """Return ``KL(q(x_s | x_t, x_0) || q(x_s | x_t, f))`` ``[P]`` for ``s = t - 1``.
+
+    ``f = softmax(logits [P, V])``; ``x_t``, ``x0`` and ``t`` are ``[P]``.
 
     The posterior (see :meth:`DiffusionProcess.posterior_log_probs`) is ``A_k u_k / Z``, where ``A`` does not depend on
     ``f``. It cancels between the true posterior (``f`` one-hot at ``x_0``) and the model's:

@@ -60,7 +60,10 @@ class DiffusionProcess(Described, nn.Module):
         return ratio(alpha_s - alpha_t, 1 - alpha_t)
 
     def renoise(self, x_t: Tensor, t: Tensor, s: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Draw ``q_noise(x_t) = (alpha_t/alpha_s) x_t + (1 - alpha_t/alpha_s) q_noise`` for tokens that stay noisy."""
+        """Draw tokens that stay noisy from ``t`` to ``s``.
+
+        ``q_noise(x_t) = (alpha_t / alpha_s) x_t + (1 - alpha_t / alpha_s) q_noise``
+        """
         beta = ratio(self.schedule.alpha(t), self.schedule.alpha(s))[:, None]
         return torch.where(_bernoulli(beta.expand(x_t.shape), generator), x_t, self.noise.sample(x_t, generator))
 

@@ -26,7 +26,10 @@ class Reweighting(Described, ABC):
 
 
 class Original(Reweighting):
-    """``(alpha_{t-1} - alpha_t) / (1 - alpha_t)``, the weight of the variational bound; ``1/t`` if alpha is linear."""
+    """``(alpha_{t-1} - alpha_t) / (1 - alpha_t)``, the weight of the variational bound.
+
+    ``1/t`` for a linear schedule.
+    """
 
     def weight(self, t: Tensor, schedule: Schedule) -> Tensor:
         alpha_t = schedule.alpha(t)

@@ -19,7 +19,7 @@ from rdm.errors import require
 
 
 def ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """Return ``numerator / denominator`` with 0 / 0 = 0: such a state has probability zero and must not give NaN."""
+    """Return ``numerator / denominator`` with 0 / 0 = 0, for states of probability zero."""
     return torch.where(denominator > 0, numerator / denominator.clamp(min=1e-300), 0.0)
 
 
@@ -69,9 +69,9 @@ class Cosine(Schedule):
 
 
 class Sqrt(Schedule):
-    """``alpha_t = f(t) / f(0)``, ``f(t) = 1 - sqrt(t / T + s)``: most of the noise comes early (Li et al., 2022).
+    """``alpha_t = f(t) / f(0)``, ``f(t) = 1 - sqrt(t / T + s)`` (Li et al., 2022).
 
-    An ``s`` above 0 makes the first steps smaller; the last value is then clamped to 0.
+    Most of the noise comes early. An ``s`` above 0 makes the first steps smaller; the last value is then clamped to 0.
 
     >>> Sqrt(num_steps=4).alpha(torch.tensor([0, 1, 4]))
     tensor([1.0000, 0.5000, 0.0000], dtype=torch.float64)
@@ -87,7 +87,7 @@ class Sqrt(Schedule):
 
 
 class Table(Schedule):
-    """Listed values of ``alpha`` at equally spaced times from 0 to ``T``, with linear interpolation between them.
+    """Listed values of ``alpha`` at equally spaced times from 0 to ``T``, linearly interpolated.
 
     Args:
         alphas: at least two values that start with 1 and never rise.

@@ -1,1 +1,1 @@
-"""Networks and their layers. They read tokens, steps and encoded sources, and do not depend on diffusion."""
+"""Networks and their layers; they do not depend on diffusion."""

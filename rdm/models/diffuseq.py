@@ -29,7 +29,9 @@ class EncodedSource:
 
 
 class DiffuSeqDenoiser(Described, nn.Module):
-    """Predicts clean word embeddings; their width ``E`` is projected up to the Transformer and back down.
+    """Predicts clean word embeddings from noised ones and the source.
+
+    Embeddings of width ``E`` are projected up to the width of the Transformer and back down.
 
     Args:
         vocab: size and special ids.
@@ -96,5 +98,5 @@ class DiffuSeqDenoiser(Described, nn.Module):
         return self.down(self.final_norm(x[:, -length:]))
 
     def logits(self, z: Tensor) -> Tensor:
-        """Return ``log p(w | z) [..., V]`` up to a constant for points ``z [..., E]``: products with all embeddings."""
+        """Return ``log p(w | z)`` ``[..., V]`` up to a constant for points ``z [..., E]``."""
         return functional.linear(z, self.tokens.weight)

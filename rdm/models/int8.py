@@ -18,7 +18,9 @@ AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 def in_int8(model: AnyModule) -> AnyModule:
-    """Return a copy of ``model`` whose linear layers, the projection to the vocabulary included, compute in int8.
+    """Return a copy of ``model`` whose linear layers compute in int8.
+
+    This includes the projection to the vocabulary.
 
     >>> in_int8(nn.Sequential(nn.Linear(4, 2)))[0](torch.zeros(1, 4)).shape
     torch.Size([1, 2])

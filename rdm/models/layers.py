@@ -36,7 +36,10 @@ A mask costs a device synchronisation, because its true values have to be counte
 
 
 def float32_attention_on_cpu(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
-    """Scaled dot-product attention, in float32 under CPU autocast: its bf16 gradient takes four times as long there."""
+    """Scaled dot-product attention, in float32 under CPU autocast.
+
+    On a CPU the gradient takes four times as long in bfloat16.
+    """
     if query.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return functional.scaled_dot_product_attention(query, key, value, **options)
     with torch.autocast("cpu", enabled=False):
@@ -208,7 +211,7 @@ class Block(nn.Module):
 
 
 class Embedding(nn.Module):
-    """Token embedding *concatenated* with a learned position embedding, projected back to the width (CMLMC).
+    """Token embedding *concatenated* with a learned position, projected back to the width (CMLMC).
 
     Dropout is applied to the result. A denoiser adds its time embedding afterwards, so dropout does not cover it: the
     step is one vector per row, and dropping parts of it would blur the noise level of the whole row.
@@ -266,7 +269,7 @@ class Timeless(Described, nn.Module):
 
 
 def initialise(module: nn.Module, std: float) -> None:
-    """Initialise weights from a normal distribution and biases with zero, as in BERT; for ``Module.apply``."""
+    """Initialise weights from a normal distribution and biases with zero; for ``Module.apply``."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=std)
     if isinstance(module, nn.Linear) and module.bias is not None:
@@ -274,7 +277,9 @@ def initialise(module: nn.Module, std: float) -> None:
 
 
 class Restricted(Described, nn.Module, ABC):
-    """A network over a vocabulary that never predicts certain ids: ``output_bias [V]`` is added to its logits.
+    """A network over a vocabulary whose predictions can be restricted to a set of ids.
+
+    ``output_bias [V]`` is added to its logits.
 
     Args:
         vocab: size and special ids.

@@ -1,4 +1,4 @@
-"""The Llama network: RMSNorm before each sublayer, rotary positions, SwiGLU, no biases, a separate output embedding.
+"""The Llama network: pre-RMSNorm, rotary positions, SwiGLU, no biases, separate output embedding.
 
 Each layer is handed an :data:`Attend`, so that one network serves as a bidirectional denoiser and as a causal language
 model, with or without a cache. Packed text has no padding.
@@ -27,9 +27,10 @@ from rdm.vocab import Vocab
 
 
 class Rotary(nn.Module):
-    """Rotates coordinates ``i`` and ``i + width / 2`` of position ``n`` by ``n * base ** (-2 i / width)`` radians.
+    """Rotary position embedding.
 
-    The product of a rotated query and a rotated key depends on their distance only.
+    Coordinates ``i`` and ``i + width / 2`` at position ``n`` rotate by ``n * base ** (-2 i / width)`` radians. The
+    product of a rotated query and a rotated key depends on their distance only.
     """
 
     cos: Tensor
@@ -135,9 +136,9 @@ class Llama(Restricted):
         self.initialise_module(self)
 
     def forward(self, x: Tensor, attends: Iterable[Attend], first: int = 0) -> Tensor:
-        """Return states ``[R, N, D]`` for embedded tokens ``[R, N, D]`` at positions ``first, first + 1, ...``.
+        """Return states ``[R, N, D]`` for embedded tokens ``[R, N, D]``.
 
-        ``attends`` gives the attention of each block.
+        The tokens are at positions ``first, first + 1, ...``; ``attends`` gives the attention of each block.
         """
         end = first + x.shape[1]
         require(end <= self.max_length, f"the text has {end} tokens, more than model.max_length={self.max_length}")
@@ -151,14 +152,14 @@ class Llama(Restricted):
         return x
 
     def encode(self, source: Tensor) -> None:
-        """Return None: there is no encoder, a prefix is part of the text."""
+        """Return None: a prefix is part of the text, and no encoder reads it."""
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Embed tokens ``[R, N]`` as ``[R, N, D]``."""
         return self.tokens(tokens)
 
     def denoise(self, x: Tensor, tokens: Tensor | None = None, memory: None = None) -> Tensor:
-        """Run all blocks on embedded tokens; every position sees all others, and there is no memory."""
+        """Run all blocks on embedded tokens; every position sees all others."""
         return self(x, repeat(attend_everywhere))
 
     def project(self, x: Tensor, positions: Positions | None = None) -> Tensor:

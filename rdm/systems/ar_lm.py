@@ -1,4 +1,4 @@
-"""The autoregressive counterpart of diffusion over open-ended text: the same network with a causal mask."""
+"""The autoregressive language model: the network of diffusion over text, with a causal mask."""
 
 from collections.abc import Callable
 from itertools import repeat
@@ -47,7 +47,7 @@ class AutoregressiveLanguageModel(System):
         return [Term("nll", losses.sum(), "tokens")]
 
     def log_likelihood(self, tokens: Tensor, prefix: int = 0) -> Tensor:
-        """Return ``log p(x_{prefix + 1} .. x_N | x_1 .. x_prefix)`` for each row of ``tokens [B, N]``: ``[B]``."""
+        """Return ``log p(x_{prefix+1} .. x_N | x_1 .. x_prefix)`` ``[B]`` for ``tokens [B, N]``."""
         return -self._cross_entropy(tokens, prefix, smoothing=0.0)
 
     def _cross_entropy(self, tokens: Tensor, prefix: int, smoothing: float) -> Tensor:

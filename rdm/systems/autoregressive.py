@@ -1,4 +1,4 @@
-"""The autoregressive baseline: the same Transformer, trained on next-token prediction and decoded by beam search."""
+"""The autoregressive baseline: the same Transformer with a causal decoder and beam search."""
 
 from collections.abc import Callable
 

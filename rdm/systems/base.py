@@ -117,4 +117,4 @@ class System(Described, nn.Module, ABC):
         """Raise a :class:`~rdm.errors.UserError` if ``decoding`` does not fit this system."""
 
     def fit_to(self, target_counts: Callable[[], Tensor]) -> None:
-        """Fit the system to the training data before training; ``target_counts()`` computes id counts ``[V]``."""
+        """Fit the system to the training data; ``target_counts()`` computes id counts ``[V]``."""

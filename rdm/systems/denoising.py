@@ -93,7 +93,7 @@ class BoundDenoiser:
 
 
 class ActiveSources(BoundDenoiser):
-    """Runs the denoiser only on the sources of which some position is requested; ``positions`` must be a mask."""
+    """Runs the denoiser only on sources with a requested position; ``positions`` must be a mask."""
 
     def __init__(self, denoiser: Denoiser, memory: Memory | None) -> None:
         super().__init__(denoiser, memory)

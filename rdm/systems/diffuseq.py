@@ -1,4 +1,4 @@
-"""DiffuSeq (Gong et al., 2022): Gaussian diffusion over target embeddings, given a clean source."""
+"""DiffuSeq (Gong et al., 2022): Gaussian diffusion over target embeddings with a clean source."""
 
 import torch
 from torch import Tensor

@@ -93,7 +93,7 @@ class DiffusionSystem(DenoisingSystem):
         )
 
     def canvas(self, lengths: Tensor) -> Canvas:
-        """Return rows ``<bos> . . . <eos> <pad> ...``, ``m`` per source, with ``lengths [B, m]`` free positions."""
+        """Return ``m`` rows ``<bos> . . . <eos> <pad> ..`` per source with ``lengths [B, m]`` free positions."""
         columns = torch.arange(int(lengths.max()) + 2, device=lengths.device)
         end = (lengths.flatten() + 1)[:, None]
         tokens = torch.where(columns < end, self.vocab.mask, self.vocab.pad)

@@ -55,7 +55,7 @@ class DiffusionLanguageModel(DenoisingSystem):
     def likelihood(
         self, batch: Batch, draws: int | None = None, generator: torch.Generator | None = None
     ) -> Likelihood:
-        """Return a bound on ``-log p`` of whole windows, conditioned on special symbols that are never noised."""
+        """Return a bound on ``-log p`` of whole windows, conditioned on symbols that are never noised."""
         require(batch.source.shape[1] == 0, "the likelihood is defined for whole windows, without a prefix")
         target = batch.target
         nats = negative_log_likelihood(self.process, self.objective, self.denoise(None), target, draws, generator)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from rdm.cross_entropy import smoothed_cross_entropy
 from rdm.diffusion.noised import NoisedBatch
 from rdm.diffusion.objective import Objective, ReweightedCrossEntropy, VariationalBound
 from rdm.diffusion.process import DiffusionProcess
@@ -275,36 +274,6 @@ def test_weight_multiplies_the_whole_loss(reweighting: Reweighting, smoothing: f
 
 
 # --- Label smoothing ---
-
-
-@pytest.mark.parametrize("barred", [None, BARRED], ids=["all ids possible", "barred ids"])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
-def test_smoothed_cross_entropy(smoothing: float, barred: float | None) -> None:
-    """The cross-entropy against ``(1 - eps) onehot + eps uniform(allowed)``, written out id by id."""
-    allowed = torch.tensor([False, False, True, True, False, True])
-    logits = torch.randn(5, 6, generator=seeded())
-    if barred is not None:
-        logits[:, ~allowed] = barred
-    target = torch.tensor([2, 3, 5, 2, 5])
-    log_f = logits.double().log_softmax(1)
-    expected = []
-    for row, label in enumerate(target.tolist()):
-        weights = dict.fromkeys((2, 3, 5), smoothing / 3)
-        weights[label] += 1 - smoothing
-        expected.append(-sum(weight * log_f[row, v].item() for v, weight in weights.items()))
-    assert smoothed_cross_entropy(logits, target, allowed, smoothing).tolist() == pytest.approx(expected, rel=1e-5)
-
-
-def test_barred_ids_have_no_mass() -> None:
-    """Ids at the barred logit: probability exactly zero, no gradient, and a finite loss whatever their number."""
-    allowed = torch.zeros(1_000, dtype=torch.bool)
-    allowed[5:9] = True
-    logits = torch.where(allowed, 0.0, BARRED).expand(2, -1).clone().requires_grad_()
-    loss = smoothed_cross_entropy(logits, torch.tensor([5, 8]), allowed, 0.1)
-    loss.sum().backward()
-    assert (logits.softmax(1)[:, ~allowed] == 0).all()
-    assert loss.tolist() == pytest.approx([np.log(4)] * 2, rel=1e-6)
-    assert (logits.grad[:, ~allowed] == 0).all()
 
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0])
