@@ -104,7 +104,7 @@ class Unigram(Noise):
     """
 
     def __init__(self, vocab: Vocab, temperature: float = 1.5) -> None:
-        require(temperature > 0, f"the temperature of unigram noise must be above 0, got {temperature}")
+        require(temperature > 0, f"diffusion.noise.temperature must be above 0, got {temperature}")
         super().__init__(torch.zeros(vocab.size), vocab.select(without=vocab.specials))
         self.temperature = temperature
 
@@ -128,7 +128,7 @@ class Mixture(Noise):
     """
 
     def __init__(self, vocab: Vocab, mask_share: float = 0.5) -> None:
-        require(0 <= mask_share <= 1, f"mask_share must lie in [0, 1], got {mask_share}")
+        require(0 <= mask_share <= 1, f"diffusion.noise.mask_share must lie in [0, 1], got {mask_share}")
         ordinary = vocab.select(without=vocab.specials)
         probs = (1 - mask_share) * ordinary.double() / ordinary.sum()
         probs[vocab.mask] = mask_share

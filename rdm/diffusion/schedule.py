@@ -79,7 +79,7 @@ class Sqrt(Schedule):
 
     def __init__(self, num_steps: int, s: float = 0.0) -> None:
         super().__init__(num_steps)
-        require(0 <= s < 1, f"the s of a sqrt schedule must lie in [0, 1), got {s}")
+        require(0 <= s < 1, f"s of the sqrt noise schedule must lie in [0, 1), got {s}")
         self.s = s
 
     def alpha(self, t: Tensor) -> Tensor:
@@ -99,12 +99,12 @@ class Table(Schedule):
 
     def __init__(self, alphas: Sequence[float], num_steps: int | None = None) -> None:
         intervals = len(alphas) - 1
+        require(intervals >= 1, f"alphas of the noise schedule needs at least two values, got {len(alphas)}")
         super().__init__(intervals if num_steps is None else num_steps)
-        require(intervals >= 1, f"an alpha table needs at least two values, got {len(alphas)}")
         listed = torch.as_tensor(list(alphas), dtype=torch.float64)
-        require(listed[0].item() == 1, f"an alpha table starts with 1 (clean text), got {alphas[0]}")
+        require(listed[0].item() == 1, f"alphas of the noise schedule must start with 1 (clean text), got {alphas[0]}")
         falling = bool((listed.diff() <= 0).all()) and bool((listed >= 0).all())
-        require(falling, "an alpha table must fall and stay at 0 or above")
+        require(falling, "alphas of the noise schedule must never rise and never be negative")
         place = torch.arange(self.num_steps + 1).double() * intervals / self.num_steps
         below = place.long()
         slope = torch.cat([listed.diff(), torch.zeros(1, dtype=torch.float64)])  # none after the last value

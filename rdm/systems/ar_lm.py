@@ -75,7 +75,7 @@ class AutoregressiveLanguageModel(System):
         observer: Callable[[Tensor, Tensor], None] | None = None,
         template: Tensor | None = None,
     ) -> Hypotheses:
-        require(template is None, "template: a model that writes from left to right cannot fill blanks")
+        require(template is None, "template: an autoregressive model cannot fill blanks")
         check_prompt(source, self.vocab, self.network.max_length)
         rows, prefix = source.shape
         count = min(decoding.max_tokens, self.network.max_length - prefix)
@@ -90,4 +90,4 @@ class AutoregressiveLanguageModel(System):
 
     def check(self, decoding: Decoding) -> None:
         known = isinstance(decoding, LeftToRight)
-        require(known, f"decoding={decoding.name}: a language model that writes left to right needs left_to_right")
+        require(known, f"decoding={decoding.name} does not fit system=ar_lm; use decoding=left_to_right")

@@ -70,7 +70,7 @@ class AutoregressiveSystem(System):
         observer: Callable[[Tensor, Tensor], None] | None = None,
         template: Tensor | None = None,
     ) -> Hypotheses:
-        require(template is None, "template: a model that writes from left to right cannot fill blanks")
+        require(template is None, "template: an autoregressive model cannot fill blanks")
         write = Continuation(self.decoder, self.decoder.encode(source))
         first = torch.full_like(source[:, 0], self.vocab.bos)
         best = decoding.run(write, first, self.decoder.max_length, self.vocab, observer)
@@ -79,5 +79,5 @@ class AutoregressiveSystem(System):
     def check(self, decoding: Decoding) -> None:
         require(
             isinstance(decoding, BeamSearch),
-            f"decoding={decoding.name}: an autoregressive model is decoded by decoding=beam or decoding=greedy",
+            f"decoding={decoding.name} does not fit an autoregressive model; use decoding=beam or decoding=greedy",
         )

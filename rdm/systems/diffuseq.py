@@ -78,7 +78,7 @@ class DiffuSeqSystem(System):
         observer: Observer | None = None,
         template: Tensor | None = None,
     ) -> Hypotheses:
-        require(template is None, "template: DiffuSeq writes a sentence of any length and cannot fill blanks")
+        require(template is None, "template: DiffuSeq cannot fill blanks, because its outputs have no fixed length")
         encoded = self.denoiser.encode(source.repeat_interleave(decoding.samples, 0))
         embeddings = self.denoiser.tokens.weight
         shape = (len(encoded.states), self.denoiser.width, embeddings.shape[1])

@@ -70,7 +70,7 @@ class DiffusionLanguageModel(DenoisingSystem):
         observer: Observer | None = None,
         template: Tensor | None = None,
     ) -> Hypotheses:
-        require(template is None, "template: open-ended text has no targets with blanks")
+        require(template is None, "template: an open-ended system cannot fill blanks")
         check_prompt(source, self.vocab, self.denoiser.max_length)
         decoded = decoding.run(self.process, self.denoise(None), self.canvas(source), generator, observer)
         continuation = truncate(decoded.tokens[:, source.shape[1] :], self.vocab, self.max_tokens)

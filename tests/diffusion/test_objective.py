@@ -52,7 +52,7 @@ def corruption_of(process: DiffusionProcess, x0: list[list[int]], x_t: list[list
 
 
 def loss_at(objective: Objective, process: DiffusionProcess, x0: int, x_t: int, t: int, f: np.ndarray) -> float:
-    """The objective at a single position where the denoiser says ``f``."""
+    """The objective at a single position with the prediction ``f``."""
     noised = corruption_of(process, [[x0]], [[x_t]], [t])
     positions = objective.positions(noised)
     logits = as_logits(f).expand(int(positions.sum()), -1)
@@ -72,7 +72,7 @@ def random_batch(process: DiffusionProcess, seed: int, rows: int = 12, columns: 
 
 
 def total(objective: Objective, noised: NoisedBatch, logits: Tensor, process: DiffusionProcess) -> Tensor:
-    """The objective, given the logits at the positions it asks for."""
+    """The objective, with the logits at its positions."""
     positions = objective.positions(noised)
     return objective.losses(logits[positions], noised.at(positions), process).sum()
 
@@ -108,7 +108,7 @@ def joint_divergence(chain: Chain, x0: int, x_t: int, t: int, f: np.ndarray) -> 
 
 @pytest.mark.parametrize(("noise", "schedule"), EVERY_CASE)
 def test_simple_loss_is_the_joint_divergence(noise: str, schedule: str) -> None:
-    """At every ``t >= 2``, for every ``x_0`` and every ``x_t`` that can occur, and so in expectation over ``x_t``."""
+    """At every ``t >= 2``, for every ``x_0`` and every possible ``x_t``, hence also in expectation."""
     chain, process = Chain.of(noise, schedule), build_process(noise, schedule)
     f = random_denoiser(1)
     for t, x0 in product(range(2, STEPS + 1), ORDINARY):
@@ -123,8 +123,8 @@ def test_simple_loss_is_the_joint_divergence(noise: str, schedule: str) -> None:
 
 
 @pytest.mark.parametrize(("noise", "schedule"), EVERY_CASE)
-def test_simple_loss_of_draws(noise: str, schedule: str) -> None:
-    """The mean over tokens that ``corrupt`` has noised is the expected divergence, within five standard errors."""
+def test_mean_simple_loss_of_samples(noise: str, schedule: str) -> None:
+    """The mean over tokens noised by ``corrupt`` is the expected divergence, within five standard errors."""
     chain, process = Chain.of(noise, schedule), build_process(noise, schedule)
     f, size = random_denoiser(2), 5_000
     logits = as_logits(f)
@@ -168,7 +168,7 @@ def test_bound_at_the_first_step(schedule: str) -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_bound_is_the_simple_loss_for_absorbing_noise(schedule: str) -> None:
-    """D3PM-absorbing: both objectives agree, in value and in gradient, on a batch with padding and every step."""
+    """D3PM-absorbing: value and gradient of both objectives agree on a batch with padding and all steps."""
     process = build_process("absorbing", schedule)
     noised, logits = random_batch(process, seed=0)
     values, gradients = [], []
@@ -183,7 +183,7 @@ def test_bound_is_the_simple_loss_for_absorbing_noise(schedule: str) -> None:
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
-# Absorbing noise that never quite absorbs (alpha_T > 0) has an infinite last term: nothing to compare.
+# Absorbing noise that never quite absorbs (alpha_T > 0) has an infinite last term: the comparison is skipped.
 FINITE_PRIOR = [case for case in EVERY_CASE if case not in (("absorbing", "cosine"), ("absorbing", "table"))]
 
 
@@ -195,7 +195,7 @@ def test_sum_of_the_terms_bounds_the_likelihood(noise: str, schedule: str) -> No
     """
     steps = 3
     chain, process = Chain.of(noise, schedule, steps), build_process(noise, schedule, steps)
-    f = random_denoiser(5, (steps + 1, VOCAB.size))  # one denoiser for each step
+    f = random_denoiser(5, (steps + 1, VOCAB.size))  # a different denoiser at each step
     p = np.zeros([VOCAB.size] * (steps + 1))  # over (x_0, ..., x_T)
     q = np.zeros_like(p)  # q(x_1, ..., x_T | x_0)
     for states in product(range(VOCAB.size), repeat=steps + 1):
@@ -203,7 +203,7 @@ def test_sum_of_the_terms_bounds_the_likelihood(noise: str, schedule: str) -> No
         for t in range(steps, 0, -1):
             before, after = states[t - 1], states[t]
             q[states] *= chain.step(t)[before, after]
-            if p[states] > 0:  # else it leads through a state where the model is never asked
+            if p[states] > 0:  # otherwise the chain visits a state of probability zero
                 p[states] *= chain.model(f[t, after], after, t, t - 1)[before]
     assert p.sum() == pytest.approx(1)
     for x0 in (2, 5):
@@ -242,7 +242,7 @@ def test_original_weight_of_a_table() -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("reweighting", [Linear(), Constant()])
-def test_other_weights_ignore_the_schedule(reweighting: Reweighting, schedule: str) -> None:
+def test_other_weights_do_not_depend_on_the_schedule(reweighting: Reweighting, schedule: str) -> None:
     """Linear and constant weights depend on ``t`` and ``T`` alone."""
     steps = torch.arange(1, STEPS + 1)
     expected = reweighting.weight(steps, LinearSchedule(STEPS))
@@ -250,8 +250,8 @@ def test_other_weights_ignore_the_schedule(reweighting: Reweighting, schedule: s
 
 
 @pytest.mark.parametrize("table", [[1, 1, 0.5, 0], [1, 0.5, 0.5, 0], [1, 0.5, 0, 0]], ids=["start", "middle", "end"])
-def test_original_weight_of_a_level_table(table: list[float]) -> None:
-    """Where a table stays level nothing is denoised: the weight is a number (0), not NaN."""
+def test_original_weight_is_finite_where_alpha_is_constant(table: list[float]) -> None:
+    """No token is denoised there: the weight is 0, not NaN."""
     assert Original().weight(torch.arange(1, 4), Table(table)).isfinite().all()
 
 
@@ -277,8 +277,8 @@ def test_weight_multiplies_the_whole_loss(reweighting: Reweighting, smoothing: f
 
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0])
-def test_refuses_a_bad_smoothing(smoothing: float) -> None:
-    """Smoothing keeps some mass on the target."""
+def test_invalid_label_smoothing_raises(smoothing: float) -> None:
+    """Some mass must remain on the target."""
     with pytest.raises(UserError, match="label_smoothing"):
         ReweightedCrossEntropy(Linear(), smoothing)
 
@@ -310,8 +310,8 @@ def test_sum_over_rows_and_positions(noise: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("noise", NOISES)
-def test_padding_does_not_count(noise: str, name: str) -> None:
-    """Columns of padding, whatever logits stand there, change neither the positions asked for nor the loss."""
+def test_padding_does_not_change_the_loss(noise: str, name: str) -> None:
+    """Columns of padding, with any logits, change neither the positions nor the loss."""
     objective, process = OBJECTIVES[name], build_process(noise, "linear")
     noised, logits = random_batch(process, seed=3)
     rows = len(noised.t)
@@ -326,8 +326,8 @@ def test_padding_does_not_count(noise: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_nothing_to_learn(name: str) -> None:
-    """A batch of padding, or one that noise has missed, costs nothing and can be differentiated."""
+def test_batch_without_noisy_tokens(name: str) -> None:
+    """A batch of padding, or without noised tokens, has zero loss and finite gradients."""
     objective, process = OBJECTIVES[name], build_process("uniform", "linear")
     for tokens in ([[0, 0]], [[0, 3]]):
         noised = corruption_of(process, tokens, tokens, [1])
@@ -345,7 +345,7 @@ def test_nothing_to_learn(name: str) -> None:
 def assert_finite_gradients(
     objective: Objective, process: DiffusionProcess, x0: Tensor, t: int, logits: Tensor
 ) -> None:
-    """Value and gradient are finite, and the gradient not simply zero. Half the tokens are noised; at T, all are."""
+    """Value and gradient are finite, and the gradient is not zero. Half the tokens are noised; at T, all are."""
     steps = torch.full((len(x0),), t)
     kept = (torch.rand(x0.shape, generator=seeded()) < 0.5) & (t < process.num_steps)
     x_t = torch.where(kept | ~process.learnable(x0), x0, process.noise.sample(x0, seeded(2)))
@@ -364,7 +364,7 @@ def assert_finite_gradients(
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize(("noise", "schedule"), EVERY_CASE)
 def test_gradients_are_finite(noise: str, schedule: str, name: str, t: int, scale: float) -> None:
-    """At the first and last step, float32, also for a denoiser that is certain and wrong."""
+    """At the first and last step, in float32, also for a denoiser that is certain and wrong."""
     x0 = torch.tensor(ORDINARY).repeat(6, 3)
     x0[:, -1] = VOCAB.pad
     logits = scale * torch.randn(*x0.shape, VOCAB.size, generator=seeded(1))
@@ -387,8 +387,8 @@ def test_gradients_are_finite_for_a_large_vocabulary(noise: str, name: str, t: i
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_gradient_of_the_bound_at_a_level_end(noise: str) -> None:
-    """A table that has reached 0 before T: there is nothing to learn at T, and the gradient is 0, not NaN."""
+def test_gradient_of_the_bound_where_alpha_is_zero_before_the_last_step(noise: str) -> None:
+    """At T nothing can be learned: the gradient is 0, not NaN."""
     process = DiffusionProcess(Table([1, 0.5, 0, 0]), build_noise(noise))
     x0 = torch.tensor([ORDINARY])
     x_t = process.corrupt(x0, torch.tensor([3]), seeded())
@@ -414,8 +414,8 @@ def test_half_precision_logits(noise: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_perfect_denoiser_costs_nothing(noise: str) -> None:
-    """A denoiser that knows ``x_0`` reaches the minimum, 0, of both the bound and the simple loss; no other does."""
+def test_perfect_denoiser_has_zero_loss(noise: str) -> None:
+    """A denoiser that knows ``x_0`` reaches the minimum 0 of the bound and of the simple loss."""
     process = build_process(noise, "linear")
     noised, logits = random_batch(process, seed=5)
     perfect = torch.full_like(logits, BARRED).scatter(2, noised.x0[..., None], 0.0)

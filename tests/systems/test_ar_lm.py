@@ -1,4 +1,4 @@
-"""The autoregressive language model: likelihood and samples against enumeration, prompts, overfitting."""
+"""The autoregressive language model: likelihood and samples against enumeration, prompts."""
 
 from functools import partial
 from itertools import product
@@ -154,7 +154,7 @@ def test_invalid_prompts_and_decodings_raise(system: AutoregressiveLanguageModel
         system.generate(torch.full((1, 16), 6), LeftToRight("test"))
     with pytest.raises(UserError, match="prompts that are continued together must have the same length"):
         system.generate(torch.tensor([[6, 6], [6, SMALL.pad]]), LeftToRight("test"))
-    with pytest.raises(UserError, match="a language model that writes left to right"):
+    with pytest.raises(UserError, match="does not fit system=ar_lm; use decoding=left_to_right"):
         system.check(sampler())
     system.check(LeftToRight("test"))
 

@@ -134,7 +134,7 @@ def test_decoding_does_not_depend_on_the_batch(beam_size: int) -> None:
         torch.testing.assert_close(alone.scores[0], score, rtol=1e-4, atol=1e-5)
 
 
-def test_trace_is_read_line_by_line() -> None:
+def test_trace_of_greedy_decoding() -> None:
     data = toy_data(train=16)
     torch.manual_seed(0)
     system, trace = tiny_autoregressive(data.vocab).eval(), GrowingText()
@@ -146,14 +146,16 @@ def test_trace_is_read_line_by_line() -> None:
         assert after.startswith(before)
 
 
-def test_strategies_of_the_other_kind_are_refused(system: AutoregressiveSystem) -> None:
+def test_other_decodings_raise(system: AutoregressiveSystem) -> None:
     system.check(BeamSearch("beam"))
-    with pytest.raises(UserError, match="decoding=rdm_absorbing: an autoregressive model is decoded by decoding=beam"):
+    with pytest.raises(
+        UserError, match="decoding=rdm_absorbing does not fit an autoregressive model; use decoding=beam"
+    ):
         system.check(sampler())
     with pytest.raises(UserError, match="decoding=beam is not for diffusion over tokens"):
         tiny_system(VOCAB).check(BeamSearch("beam"))
 
 
-def test_no_template(system: AutoregressiveSystem) -> None:
-    with pytest.raises(UserError, match="template: a model that writes from left to right cannot fill blanks"):
+def test_template_raises(system: AutoregressiveSystem) -> None:
+    with pytest.raises(UserError, match="template: an autoregressive model cannot fill blanks"):
         system.generate(pad([5]), BeamSearch("beam"), template=pad([VOCAB.mask, 5]))

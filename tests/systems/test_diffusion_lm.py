@@ -59,7 +59,7 @@ def test_a_prefix_is_never_noised(name: str, copies: NoisedCopies) -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_specials_in_packed_text(name: str) -> None:
-    """``<eos>`` is a token like others for absorbing noise; the other noises never touch a special symbol."""
+    """Absorbing noise treats ``<eos>`` like other tokens; the other noises never change special symbols."""
     system, target = tiny_lm(VOCAB, name), windows(256)
     shown = seen_in_training(system, target, prefix=0)
     noised = shown != target.repeat_interleave(len(shown) // 256, 0)
@@ -73,7 +73,7 @@ def test_specials_in_packed_text(name: str) -> None:
 @pytest.mark.parametrize("prefix", [0, 4, 11])
 @pytest.mark.parametrize("name", ["rdm_absorbing", "rdm_multinomial", "rdm_mixture"])
 def test_loss_by_hand(name: str, prefix: int) -> None:
-    """Weighted, smoothed cross-entropy over the noised positions behind the prefix, divided by the tokens there."""
+    """Mean weighted, smoothed cross-entropy over the noised positions after the prefix."""
     system, target = tiny_lm(VOCAB, name, FixedCopies()), windows(12)
     batch = window_batch(target, prefix)
     (term,) = system.loss(batch)
@@ -100,7 +100,7 @@ def test_loss_by_hand(name: str, prefix: int) -> None:
 
 
 def test_the_bound_excludes_the_prefix() -> None:
-    """The variational bound sums over learnable positions, noised or not; prefix positions are not learnable."""
+    """It sums over learnable positions, noised or not; prefix positions are not learnable."""
     system, target = tiny_lm(VOCAB, "multinomial", FixedCopies()), windows(6)
     asked: list[tuple[Tensor, ...]] = []
     system.denoiser.register_forward_pre_hook(lambda _, inputs: asked.append(inputs[3]))
@@ -122,7 +122,7 @@ def test_keep_clean_accepts_one_mask_per_row() -> None:
 @pytest.mark.parametrize("transition", TRANSITIONS)
 @pytest.mark.parametrize("name", ["rdm_absorbing", "rdm_multinomial", "rdm_mixture"])
 def test_no_transition_changes_the_prefix(name: str, transition: str) -> None:
-    """In any iteration, at temperature 1, with special symbols in the prefix; no noise is left at the end."""
+    """At temperature 1, with special symbols in the prefix; no noise is left at the end."""
     system, source, recorder = tiny_lm(VOCAB, name).eval(), windows(5)[:, :6], Recorder()
     source[0, 2], source[1, 5] = VOCAB.eos, VOCAB.mask
     decoding = one_canvas(TRANSITIONS[transition](), temperature=1.0, top_p=0.95)

@@ -1,4 +1,4 @@
-"""Objectives with several passes and with denominators of their own, trained through a system."""
+"""Objectives with several passes and their own denominators, trained through a system."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +25,7 @@ WINDOWS = window_batch(torch.randint(5, 40, (4, 16), generator=torch.Generator()
 
 
 class SecondPass(ReweightedCrossEntropy):
-    """Runs a second pass on the argmax of a first without gradient, with a loss at all learnable positions."""
+    """Runs a second pass on the argmax of the first, with a loss at all learnable positions."""
 
     def __init__(self) -> None:
         super().__init__(Constant(), label_smoothing=0.0)
