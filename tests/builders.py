@@ -22,16 +22,17 @@ from rdm.decoding.routing import Ancestral, MaskPredict, PosteriorStep, Uncondit
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Cosine as CosineDecoding
 from rdm.decoding.transition import Transition
+from rdm.diffusion.copies import Conditioned, NoisedCopies, Single, UniformMasks
 from rdm.diffusion.gaussian import GaussianProcess
 from rdm.diffusion.noise import Absorbing, Mixture, Noise, Uniform
+from rdm.diffusion.noised import NoisedBatch
 from rdm.diffusion.objective import Objective, ReweightedCrossEntropy, VariationalBound
-from rdm.diffusion.pairing import Conditioned, Pairing, Single, UniformMasks
-from rdm.diffusion.process import Corruption, DiffusionProcess
+from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.reweighting import Constant, Original
 from rdm.diffusion.reweighting import Linear as LinearWeight
 from rdm.diffusion.schedule import Cosine, Linear, Schedule, Sqrt
 from rdm.models.causal import CausalDecoder
-from rdm.models.denoiser import Denoiser
+from rdm.models.denoiser import Seq2SeqDenoiser
 from rdm.models.diffuseq import DiffuSeqDenoiser
 from rdm.models.encoder_decoder import EncoderDecoder
 from rdm.models.layers import TimeEmbedding, Timeless
@@ -44,7 +45,7 @@ from rdm.training.optim import Cosine as CosineDecay
 from rdm.training.optim import Optimization
 from rdm.vocab import Vocab
 
-Recipe = tuple[Callable[[Vocab], Noise], Schedule, Pairing, Objective, Transition]
+Recipe = tuple[Callable[[Vocab], Noise], Schedule, NoisedCopies, Objective, Transition]
 STEPS = 20
 CACHE = mkdtemp(prefix="rdm-tests-")
 atexit.register(rmtree, CACHE, ignore_errors=True)
@@ -77,17 +78,27 @@ def tiny_network(vocab: Vocab, dim: int = 32, pre_norm: bool = True, max_length:
     )
 
 
-def tiny_denoiser(vocab: Vocab, dim: int = 32, pre_norm: bool = True, timeless: bool = False) -> Denoiser:
-    return Denoiser(tiny_network(vocab, dim, pre_norm), Timeless() if timeless else TimeEmbedding(dim))
+def tiny_denoiser(vocab: Vocab, dim: int = 32, pre_norm: bool = True, timeless: bool = False) -> Seq2SeqDenoiser:
+    return Seq2SeqDenoiser(tiny_network(vocab, dim, pre_norm), Timeless() if timeless else TimeEmbedding(dim))
 
 
 def tiny_system(
-    vocab: Vocab, name: str = "rdm_absorbing", dim: int = 32, pairing: Pairing | None = None
+    vocab: Vocab,
+    name: str = "rdm_absorbing",
+    dim: int = 32,
+    copies: NoisedCopies | None = None,
+    objective: Objective | None = None,
 ) -> DiffusionSystem:
-    noise, schedule, default_pairing, objective, _ = RECIPES[name]
+    noise, schedule, default_copies, default_objective, _ = RECIPES[name]
     process = DiffusionProcess(schedule, noise(vocab))
     denoiser = tiny_denoiser(vocab, dim, timeless=name == "cmlm")
-    return DiffusionSystem(vocab, process, pairing or default_pairing, objective, denoiser)
+    return DiffusionSystem(
+        vocab=vocab,
+        process=process,
+        copies=copies or default_copies,
+        objective=objective or default_objective,
+        denoiser=denoiser,
+    )
 
 
 def tiny_autoregressive(vocab: Vocab, dim: int = 32, **options: Any) -> AutoregressiveSystem:
@@ -120,15 +131,15 @@ def counted(batch: Batch, vocab: Vocab) -> Batch:
     return batch
 
 
-class FixedPairing(Pairing):
-    """Noise that is a function of the sentence, so that it does not depend on the batch."""
+class FixedCopies(NoisedCopies):
+    """Noise that depends only on the sentence, so that a sentence is noised in the same way in any batch."""
 
-    def __call__(self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None = None) -> Corruption:
+    def __call__(self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None = None) -> NoisedBatch:
         learnable = process.learnable(x0)
         t = 1 + x0.sum(1) % process.num_steps
         noised = learnable & ((x0 * 7 + torch.arange(x0.shape[1])) % 3 == 0)
         noise = int(process.noise.probs.argmax())
-        return Corruption(x0=x0, x_t=torch.where(noised, noise, x0), t=t, learnable=learnable)
+        return NoisedBatch(x0=x0, x_t=torch.where(noised, noise, x0), t=t, learnable=learnable)
 
     def draw(self, process, x0, generator):  # type: ignore[no-untyped-def]
         raise AssertionError("not used")
@@ -152,7 +163,8 @@ def overfit(system: System, batch: Batch, steps: int, lr: float) -> None:
     generator = torch.Generator().manual_seed(0)
     for _ in range(steps):
         terms = system.loss(batch, generator)
-        loss = combine(terms, {term.name: term.total / batch.counts[term.unit] for term in terms})
+        counts = system.counts(batch)
+        loss = combine(terms, {term.name: term.total / counts[term.unit] for term in terms})
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -5,16 +5,16 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from rdm.data.batching import Batch, counts_of
+from rdm.data.batching import Batch
 from rdm.data.tokenizer import Tokenizer, Words
 from rdm.data.toy import ToyTranslation
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Cosine
 from rdm.decoding.transition import Transition
+from rdm.diffusion.copies import NoisedCopies
 from rdm.diffusion.objective import Objective
-from rdm.diffusion.pairing import Pairing
 from rdm.diffusion.process import DiffusionProcess
-from rdm.models.decoder_only import DecoderOnly
+from rdm.models.denoiser import OpenEndedDenoiser
 from rdm.models.layers import TimeEmbedding
 from rdm.models.llama import Llama
 from rdm.systems.ar_lm import AutoregressiveLanguageModel
@@ -24,35 +24,39 @@ from tests.builders import RECIPES
 
 
 def tiny_llama(vocab: Vocab, dim: int = 32, max_length: int = 16, checkpoint_gradients: bool = False) -> Llama:
-    """Two layers, two heads; initial weights large enough that every input affects the output measurably."""
+    """Two layers, two heads, and initial weights large enough for every input to change the output."""
     torch.manual_seed(0)
     options = {"init_std": dim**-0.5, "checkpoint_gradients": checkpoint_gradients}
     return Llama(vocab, dim, 2 * dim, heads=2, layers=2, max_length=max_length, **options)
 
 
-def tiny_decoder_only(vocab: Vocab, **options: int) -> DecoderOnly:
+def tiny_llama_denoiser(vocab: Vocab, **options: int) -> OpenEndedDenoiser:
     network = tiny_llama(vocab, **options)
-    return DecoderOnly(network, TimeEmbedding(network.dim))
+    return OpenEndedDenoiser(network, TimeEmbedding(network.dim))
 
 
 def tiny_lm(
     vocab: Vocab,
     name: str = "rdm_absorbing",
-    pairing: Pairing | None = None,
+    copies: NoisedCopies | None = None,
     objective: Objective | None = None,
     max_tokens: int = 128,
     **options: int,
 ) -> DiffusionLanguageModel:
-    noise, schedule, default_pairing, default_objective, _ = RECIPES[name]
-    denoiser = tiny_decoder_only(vocab, **options)
-    process = DiffusionProcess(schedule, noise(vocab))
+    noise, schedule, default_copies, default_objective, _ = RECIPES[name]
+    denoiser = tiny_llama_denoiser(vocab, **options)
     return DiffusionLanguageModel(
-        vocab, process, pairing or default_pairing, objective or default_objective, denoiser, max_tokens
+        vocab=vocab,
+        process=DiffusionProcess(schedule, noise(vocab)),
+        copies=copies or default_copies,
+        objective=objective or default_objective,
+        denoiser=denoiser,
+        max_tokens=max_tokens,
     )
 
 
-def tiny_ar_lm(vocab: Vocab, **options: int) -> AutoregressiveLanguageModel:
-    return AutoregressiveLanguageModel(vocab, tiny_llama(vocab, **options))
+def tiny_ar_lm(vocab: Vocab, label_smoothing: float = 0.0, **options: int) -> AutoregressiveLanguageModel:
+    return AutoregressiveLanguageModel(vocab, tiny_llama(vocab, **options), label_smoothing)
 
 
 def one_canvas(transition: Transition, steps: int = 8, temperature: float = 0.0, top_p: float = 1.0) -> Sampler:
@@ -60,9 +64,9 @@ def one_canvas(transition: Transition, steps: int = 8, temperature: float = 0.0,
     return Sampler("test", steps, transition, Cosine(), temperature, top_p=top_p, length_candidates=1)
 
 
-def window_batch(vocab: Vocab, windows: Tensor, given: int = 0) -> Batch:
-    """A batch as built by the data module for packed text: the prompt of ``given`` tokens is not counted."""
-    return Batch(windows[:, :given], windows, torch.arange(len(windows)), counts_of(windows[:, given:], vocab))
+def window_batch(windows: Tensor, prefix: int = 0) -> Batch:
+    """A batch of packed text whose first ``prefix`` tokens are the source."""
+    return Batch(windows[:, :prefix], windows, torch.arange(len(windows)))
 
 
 @cache

@@ -18,7 +18,7 @@ from rdm.decoding.beam import BeamSearch
 from rdm.decoding.candidates import MinimumBayesRisk
 from rdm.decoding.routing import Ancestral, Conditional, MaskPredict, PosteriorStep, Unconditional
 from rdm.decoding.schedule import Cosine, Linear
-from rdm.diffusion import noise, objective, pairing, reweighting
+from rdm.diffusion import copies, noise, objective, reweighting
 from rdm.errors import UserError
 from rdm.models.layers import TimeEmbedding, Timeless
 from rdm.systems.ar_lm import AutoregressiveLanguageModel
@@ -90,12 +90,12 @@ def included(file: Path) -> set[str]:
 
 
 SYSTEMS = {
-    "absorbing": (noise.Absorbing, objective.ReweightedCrossEntropy, pairing.Single, Ancestral),
-    "multinomial": (noise.Uniform, objective.VariationalBound, pairing.Single, PosteriorStep),
-    "rdm_absorbing": (noise.Absorbing, objective.ReweightedCrossEntropy, pairing.Conditioned, Unconditional),
-    "rdm_multinomial": (noise.Uniform, objective.ReweightedCrossEntropy, pairing.Conditioned, Unconditional),
-    "rdm_mixture": (noise.Mixture, objective.ReweightedCrossEntropy, pairing.Conditioned, Unconditional),
-    "cmlm": (noise.Absorbing, objective.ReweightedCrossEntropy, pairing.UniformMasks, MaskPredict),
+    "absorbing": (noise.Absorbing, objective.ReweightedCrossEntropy, copies.Single, Ancestral),
+    "multinomial": (noise.Uniform, objective.VariationalBound, copies.Single, PosteriorStep),
+    "rdm_absorbing": (noise.Absorbing, objective.ReweightedCrossEntropy, copies.Conditioned, Unconditional),
+    "rdm_multinomial": (noise.Uniform, objective.ReweightedCrossEntropy, copies.Conditioned, Unconditional),
+    "rdm_mixture": (noise.Mixture, objective.ReweightedCrossEntropy, copies.Conditioned, Unconditional),
+    "cmlm": (noise.Absorbing, objective.ReweightedCrossEntropy, copies.UniformMasks, MaskPredict),
 }
 
 
@@ -105,7 +105,7 @@ def test_parts_of_each_diffusion(name: str) -> None:
     composed = config(f"diffusion={name}")
     check_types(composed)
     system, decoding = instantiate(composed.system), instantiate(composed.decoding)
-    parts = (system.process.noise, system.objective, system.pairing, decoding.transition)
+    parts = (system.process.noise, system.objective, system.copies, decoding.transition)
     assert tuple(type(part) for part in parts) == SYSTEMS[name]
     assert system.process.num_steps == 50
     assert type(system.denoiser.time) is (Timeless if name == "cmlm" else TimeEmbedding)
@@ -144,7 +144,7 @@ def test_parts_of_cmlm() -> None:
     system, decoding = instantiate(composed.system), instantiate(composed.decoding)
     assert isinstance(system.objective.reweighting, reweighting.Constant)
     assert system.objective.label_smoothing == 0.1
-    assert system.unit == "ordinary"
+    assert system.process.noise.unit == "ordinary"
     assert isinstance(decoding.schedule, Linear)
     assert decoding.length_candidates == 5
 

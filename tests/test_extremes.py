@@ -14,8 +14,9 @@ from rdm.decoding.schedule import Linear as LinearDecoding
 from rdm.diffusion.gaussian import GaussianProcess, nearest
 from rdm.diffusion.likelihood import negative_log_likelihood
 from rdm.diffusion.noise import Absorbing, Mixture, Noise, Uniform, Unigram
+from rdm.diffusion.noised import NoisedBatch
 from rdm.diffusion.objective import Objective, ReweightedCrossEntropy, VariationalBound
-from rdm.diffusion.process import Corruption, DiffusionProcess
+from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.reweighting import Constant, Linear, Original
 from rdm.diffusion.schedule import Cosine, Schedule, Sqrt, Table
 from rdm.models.layers import BARRED
@@ -125,10 +126,10 @@ def test_objectives_are_finite(noise: str, objective: str, dtype: torch.dtype) -
     q, loss = process(noise), OBJECTIVES[objective]
     x0 = clean()
     t = torch.arange(1, STEPS + 1)
-    corruption = Corruption(x0=x0, x_t=q.corrupt(x0, t, generator()), t=t, learnable=q.learnable(x0))
-    positions = loss.positions(corruption)
+    noised = NoisedBatch(x0=x0, x_t=q.corrupt(x0, t, generator()), t=t, learnable=q.learnable(x0))
+    positions = loss.positions(noised)
     logits = extreme_logits(int(positions.sum()), dtype, q)
-    total = loss.losses(logits, corruption.at(positions), q).sum()
+    total = loss.losses(logits, noised.at(positions), q).sum()
     total.backward()
     assert total.isfinite()
     assert total >= -1e-3

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rdm.cross_entropy import rows_at_once
 from rdm.describe import Described
-from rdm.diffusion.chunks import rows_at_once
 from rdm.errors import require
 
 

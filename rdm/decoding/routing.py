@@ -8,8 +8,8 @@
 import torch
 from torch import Tensor
 
+from rdm.cross_entropy import rows_at_once
 from rdm.decoding.transition import Action, Outcome, Progress, Router, State, Transition, actions, top_k
-from rdm.diffusion.chunks import rows_at_once
 from rdm.errors import require
 
 

@@ -1,1 +1,1 @@
-"""The mathematics of discrete diffusion: plain torch, no Lightning, no Hydra, no tokenizer."""
+"""The mathematics of discrete diffusion in plain torch; no Lightning, no Hydra, no tokenizer."""

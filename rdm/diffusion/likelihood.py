@@ -2,46 +2,47 @@
 
     -log p(x_0) <= KL(q(x_T | x_0) || q_noise) + sum_{t=1}^T E_{q(x_t | x_0)} L_t(x_t)
 
-``L_t`` is the divergence of the posteriors, which for absorbing noise is the cross-entropy with the original weight. It
-is measured for any model, whatever weights it was trained with.
+``L_t`` is the divergence of the posteriors; for absorbing noise it is the cross-entropy with the original weight. It
+does not depend on the weights the model was trained with.
 """
-
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from rdm.diffusion.copies import uniform_steps
+from rdm.diffusion.noised import Denoise, NoisedBatch
 from rdm.diffusion.objective import Objective
-from rdm.diffusion.pairing import uniform_steps
-from rdm.diffusion.process import Corruption, DiffusionProcess
+from rdm.diffusion.process import DiffusionProcess
 
 
 def negative_log_likelihood(
     process: DiffusionProcess,
     objective: Objective,
-    denoise: Callable[[Tensor, Tensor, Tensor], Tensor],
+    denoise: Denoise,
     x0: Tensor,
     draws: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """An unbiased estimate of the bound, in nats, for each sentence: ``[B]``, float64.
+    """Return an unbiased estimate of the bound in nats for each sentence: ``[B]``, float64.
 
     Args:
+        process: the forward process.
         objective: its ``unweighted`` form gives ``L_t``.
-        denoise: ``(x_t [B, N], t [B], positions [B, N]) -> logits [P, V]``.
+        denoise: the network, bound to its sources.
         x0: ``[B, N]`` clean tokens.
-        draws: steps drawn for each sentence, each with a draw of ``x_t``; None takes every step once, so that only
-            ``x_t`` is left to chance.
+        draws: number of steps drawn for each sentence, each with a draw of ``x_t``; None visits every step once, so
+            that only ``x_t`` is random.
+        generator: source of randomness.
     """
     objective = objective.unweighted()
     learnable = process.learnable(x0)
     total = torch.zeros(len(x0), dtype=torch.float64, device=x0.device)
     for number in range(draws or process.num_steps):
         t = torch.full_like(x0[:, 0], number + 1) if draws is None else uniform_steps(process, x0, generator)
-        corruption = Corruption(x0=x0, x_t=process.corrupt(x0, t, generator), t=t, learnable=learnable)
-        positions = objective.positions(corruption)
-        logits = denoise(corruption.x_t, t, positions)
+        noised = NoisedBatch(x0=x0, x_t=process.corrupt(x0, t, generator), t=t, learnable=learnable)
+        positions = objective.positions(noised)
+        logits = denoise(noised.x_t, t, positions)
         losses = torch.zeros(x0.shape, dtype=torch.float64, device=x0.device)
-        losses[positions] = objective.losses(logits, corruption.at(positions), process).double()
+        losses[positions] = objective.losses(logits, noised.at(positions), process).double()
         total += losses.sum(1)
     return total * (process.num_steps / (draws or process.num_steps)) + process.prior_divergence(x0).sum(1)

@@ -1,52 +1,27 @@
 """The forward process ``q(x_t | x_0)`` and its posterior ``q(x_s | x_t, x_0)``.
 
-Everything on the training and sampling path costs O(B N): the posterior is drawn through ``lambda1`` and ``lambda2``
-(Proposition 3.1, generalised to any gap ``s < t``). The dense form is there for the vanilla bound and for tests.
+Training and sampling cost O(B N): the posterior is drawn through ``lambda1`` and ``lambda2`` (Proposition 3.1,
+generalised to any gap ``s < t``). The dense form serves the vanilla bound and the tests.
 """
-
-from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
+from rdm.describe import Described
 from rdm.diffusion.noise import Noise
 from rdm.diffusion.schedule import Schedule, ratio
 
 
-@dataclass(frozen=True)
-class Corruption:
-    """Noised copies of a batch of clean sentences, as handed to the denoiser and the objective.
+class DiffusionProcess(Described, nn.Module):
+    """The distributions that a noise schedule and a noise define.
 
-    ``C`` copies of each of ``B`` sentences are stacked sentence by sentence into ``R = B * C`` rows.
+    >>> from rdm.diffusion.noise import Absorbing
+    >>> from rdm.diffusion.schedule import Linear
+    >>> from rdm.vocab import Vocab
+    >>> process = DiffusionProcess(Linear(num_steps=4), Absorbing(Vocab(size=9)))
+    >>> process.corrupt(torch.tensor([[5, 6, 7]]), t=torch.tensor([4]))
+    tensor([[1, 1, 1]])
     """
-
-    x0: Tensor  # [R, N] clean tokens
-    x_t: Tensor  # [R, N] noised tokens
-    t: Tensor  # [R] step of each row, 1..T
-    learnable: Tensor  # [R, N] bool: positions that may be noised; padding, what is given and pinned symbols are not
-
-    @property
-    def noisy(self) -> Tensor:
-        """``[R, N]``: ``b_t = 0``, that is ``x_t != x_0``."""
-        return self.x_t != self.x0
-
-    def at(self, positions: Tensor | tuple[Tensor, ...]) -> "Corruption":
-        """Only the ``P`` positions, by mask or by row and column: every part is ``[P]``."""
-        t = self.t[:, None].expand_as(self.x0)
-        x0, x_t, t, learnable = (part[positions] for part in (self.x0, self.x_t, t, self.learnable))
-        return Corruption(x0, x_t, t, learnable)
-
-    def keep_clean(self, given: Tensor) -> "Corruption":
-        """The same with the ``given`` positions (bool, ``[R, N]`` or ``[N]``) clean and not learned.
-
-        Positions are noised independently, so to clean some afterwards is never to have noised them.
-        """
-        learnable = self.learnable & ~given
-        return replace(self, x_t=torch.where(given, self.x0, self.x_t), learnable=learnable)
-
-
-class DiffusionProcess(nn.Module):
-    """A schedule and a noise, and the distributions that follow from them."""
 
     def __init__(self, schedule: Schedule, noise: Noise) -> None:
         super().__init__()
@@ -58,7 +33,7 @@ class DiffusionProcess(nn.Module):
         return self.schedule.num_steps
 
     def learnable(self, x0: Tensor) -> Tensor:
-        """``[..., N]`` bool: the positions of ``x0`` that this noise may touch."""
+        """Return a mask ``[..., N]`` of the positions of ``x0`` that may be noised."""
         return self.noise.learnable[x0]
 
     def corrupt(self, x0: Tensor, t: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -73,19 +48,22 @@ class DiffusionProcess(nn.Module):
         return torch.where(keep, x0, self.noise.sample(x0, generator))
 
     def lambda1(self, x_t: Tensor, t: Tensor, s: Tensor) -> Tensor:
-        """Probability ``[R, N]`` that a denoised token stays so from ``t`` to ``s``."""
+        """Return the probability ``[R, N]`` that a denoised token stays denoised from ``t`` to ``s``."""
         alpha_t, alpha_s = self.schedule.alpha(t)[:, None], self.schedule.alpha(s)[:, None]
         noise = self.noise.prob(x_t)
         leave = (1 - ratio(alpha_t, alpha_s)) * (1 - alpha_s) * noise
         return 1 - ratio(leave, alpha_t + (1 - alpha_t) * noise)
 
     def lambda2(self, t: Tensor, s: Tensor) -> Tensor:
-        """Probability ``[R, 1]`` that a noisy token is denoised from ``t`` to ``s``."""
+        """Return the probability ``[R, 1]`` that a noisy token is denoised from ``t`` to ``s``."""
         alpha_t, alpha_s = self.schedule.alpha(t)[:, None], self.schedule.alpha(s)[:, None]
         return ratio(alpha_s - alpha_t, 1 - alpha_t)
 
     def renoise(self, x_t: Tensor, t: Tensor, s: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Draw from ``q_noise(x_t) = (alpha_t/alpha_s) x_t + (1 - alpha_t/alpha_s) q_noise``: noise stays noise."""
+        """Draw tokens that stay noisy from ``t`` to ``s``.
+
+        ``q_noise(x_t) = (alpha_t / alpha_s) x_t + (1 - alpha_t / alpha_s) q_noise``
+        """
         beta = ratio(self.schedule.alpha(t), self.schedule.alpha(s))[:, None]
         return torch.where(_bernoulli(beta.expand(x_t.shape), generator), x_t, self.noise.sample(x_t, generator))
 
@@ -104,26 +82,26 @@ class DiffusionProcess(nn.Module):
         return torch.where(self.learnable(x0), x_s, x0)
 
     def prior_divergence(self, x0: Tensor) -> Tensor:
-        """``KL(q(x_T | x_0) || q_noise)``, float64, in the shape of ``x0``: what is left of the text at the last step.
+        """Return ``KL(q(x_T | x_0) || q_noise)``, float64, in the shape of ``x0``.
 
-        It is infinite where text can be left that the noise never gives.
+        It is infinite where ``alpha_T > 0`` and the noise never produces ``x_0``.
         """
         alpha = self.schedule.alpha(torch.tensor(self.num_steps, device=x0.device))
-        alpha = torch.where(alpha > 1e-12, alpha, 0.0)  # a cosine ends at 1e-33 by rounding alone
+        alpha = torch.where(alpha > 1e-12, alpha, 0.0)  # a cosine schedule ends at 1e-33 by rounding
         noise = self.noise.prob(x0)
         here = alpha + (1 - alpha) * noise
         divergence = torch.xlogy(here, here / noise) + (1 - alpha) * (1 - noise) * torch.log1p(-alpha)
         return torch.where(self.learnable(x0) & (alpha > 0), divergence, 0.0)
 
     def posterior_log_probs(self, x_t: Tensor, x0_log_probs: Tensor, t: Tensor, s: Tensor) -> Tensor:
-        """Dense ``log q(x_s | x_t, x_0 = f)``, where ``f`` may be a distribution (the paper's appendix, Eq. 14).
+        """Return the dense ``log q(x_s | x_t, x_0 = f)``, where ``f`` may be a distribution (Eq. 14).
 
             [beta x_t + (1 - beta) q_noise(u = x_t)] * [alpha_s f + (1 - alpha_s) q_noise]
             -------------------------------------------------------------------------------,   beta = alpha_t / alpha_s
                         alpha_t f(x_t) + (1 - alpha_t) q_noise(u = x_t)
 
         With a one-hot ``f`` this is the true posterior; with the denoiser's output it is the vanilla parameterisation
-        ``p(x_s | x_t)``, which for uniform noise and a large vocabulary stays where it is.
+        ``p(x_s | x_t)``, which for uniform noise and a large vocabulary hardly changes a token.
 
         Args:
             x_t: ``[P]`` tokens.
@@ -137,7 +115,7 @@ class DiffusionProcess(nn.Module):
         alpha_t, alpha_s = self.schedule.alpha(t)[:, None], self.schedule.alpha(s)[:, None]
         beta, noise = ratio(alpha_t, alpha_s), self.noise.prob(x_t)[:, None]
         prior = torch.logaddexp(
-            # The clamp matters only if alpha is 0 before T: log(0) in both arguments has no gradient.
+            # The clamp matters only if alpha is 0 before T: log(0) in both arguments gives a NaN gradient.
             alpha_s.clamp(min=1e-300).log().to(dtype) + x0_log_probs,
             ((1 - alpha_s).log() + self.noise.probs.log()).to(dtype),
         )
@@ -151,6 +129,6 @@ class DiffusionProcess(nn.Module):
 
 
 def _bernoulli(probability: Tensor, generator: torch.Generator | None) -> Tensor:
-    """True with the given probability, drawn in float64 so that 0 and 1 are exact."""
+    """Draw booleans that are true with ``probability``, in float64 so that 0 and 1 are exact."""
     uniform = torch.rand(probability.shape, dtype=torch.float64, device=probability.device, generator=generator)
     return uniform < probability

@@ -5,18 +5,31 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from rdm.describe import Described
 from rdm.diffusion.schedule import Schedule, ratio
 
 
-class Reweighting(ABC):
-    """``weight(t)`` for steps ``t`` in ``1..T``, float64, in the shape of ``t``."""
+class Reweighting(Described, ABC):
+    """A weight for every step.
+
+    >>> from rdm.diffusion.schedule import Linear as LinearSchedule
+    >>> t, schedule = torch.arange(1, 5), LinearSchedule(num_steps=4)
+    >>> Original().weight(t, schedule).tolist()
+    [1.0, 0.5, 0.3333333333333333, 0.25]
+    >>> Linear().weight(t, schedule).tolist()
+    [1.0, 0.75, 0.5, 0.25]
+    """
 
     @abstractmethod
-    def weight(self, t: Tensor, schedule: Schedule) -> Tensor: ...
+    def weight(self, t: Tensor, schedule: Schedule) -> Tensor:
+        """Return the weights of steps ``t`` in ``1..T``, float64, in the shape of ``t``."""
 
 
 class Original(Reweighting):
-    """``(alpha_{t-1} - alpha_t) / (1 - alpha_t)``, the weight of the variational bound; ``1/t`` if alpha is linear."""
+    """``(alpha_{t-1} - alpha_t) / (1 - alpha_t)``, the weight of the variational bound.
+
+    ``1/t`` for a linear schedule.
+    """
 
     def weight(self, t: Tensor, schedule: Schedule) -> Tensor:
         alpha_t = schedule.alpha(t)
@@ -24,14 +37,14 @@ class Original(Reweighting):
 
 
 class Linear(Reweighting):
-    """``1 - (t - 1) / T`` (the paper's default)."""
+    """``1 - (t - 1) / T`` (the default of the paper)."""
 
     def weight(self, t: Tensor, schedule: Schedule) -> Tensor:
         return 1 - (t - 1).double() / schedule.num_steps
 
 
 class Constant(Reweighting):
-    """``1``."""
+    """``1`` at every step."""
 
     def weight(self, t: Tensor, schedule: Schedule) -> Tensor:
         return torch.ones_like(t, dtype=torch.float64)

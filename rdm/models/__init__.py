@@ -1,1 +1,1 @@
-"""Denoisers: networks that guess the clean text. They know tokens, steps and memory, and nothing of diffusion."""
+"""Networks and their layers; they do not depend on diffusion."""

@@ -1,26 +1,28 @@
-"""The autoregressive model: the same Transformer, whose decoder sees only what stands before."""
+"""The encoder-decoder Transformer with a causal decoder, and its cache."""
 
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rdm.models.encoder_decoder import EncoderDecoder, Memory
-from rdm.models.layers import KeyValue, Positions, left_to_right
+from rdm.models.layers import KeyValue, Positions, attend_left_to_right
+from rdm.models.wrapper import NetworkWrapper
 
 
 class Cache:
-    """Keys and values of the positions decoded so far, for each decoder layer."""
+    """Keys and values of the decoded positions, for each decoder layer."""
 
     def __init__(self) -> None:
         self.key_values: list[KeyValue] = []
 
     @property
     def length(self) -> int:
+        """Number of cached positions."""
         return self.key_values[0][0].shape[2] if self.key_values else 0
 
     def extend(self, layer: int, new: KeyValue) -> KeyValue:
-        """Add the keys and values of further positions; all of the layer so far are returned."""
+        """Append the keys and values of new positions and return all of this layer."""
         if layer == len(self.key_values):
             self.key_values.append(new)
         else:
@@ -29,63 +31,63 @@ class Cache:
         return self.key_values[layer]
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows, by index; a row may be taken more than once."""
+        """Keep these rows, by index; a row may be repeated."""
         count = len(self.key_values[0][0])
-        if not torch.equal(rows, torch.arange(count, device=rows.device)):  # greedy search mostly keeps all: no copy
+        # Greedy search mostly keeps all rows: avoid the copy.
+        if not torch.equal(rows, torch.arange(count, device=rows.device)):
             self.key_values = [(key[rows], value[rows]) for key, value in self.key_values]
 
 
-class CausalDecoder(nn.Module):
-    """Guesses the next token from the source and the tokens before it."""
+class CausalDecoder(NetworkWrapper):
+    """Predicts the next token from the source and the tokens before it.
+
+    >>> from rdm.vocab import Vocab
+    >>> decoder = CausalDecoder(EncoderDecoder(Vocab(size=9), 8, 16, 2, 1, 1, max_length=6))
+    >>> decoder(torch.tensor([[2, 7]]), decoder.encode(torch.tensor([[2, 5, 6, 3]]))).shape
+    torch.Size([1, 2, 9])
+    """
+
+    network: EncoderDecoder
 
     def __init__(self, network: EncoderDecoder) -> None:
-        super().__init__()
-        self.network = network
-        self.max_length = network.max_length
-
-    def restrict(self, predictable: Tensor) -> None:
-        """Never predict the ids that are false in ``predictable [V]``."""
-        self.network.restrict(predictable)
-
-    def encode(self, source: Tensor) -> Memory:
-        """Read sources ``[B, S]``."""
-        return self.network.encode(source)
+        super().__init__(network)
 
     def forward(
         self, tokens: Tensor, memory: Memory, positions: Positions | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """Logits of the token after each of ``tokens``.
+        """Return the logits of the token after each of ``tokens``.
 
-        Padding on the right needs no mask: it stands after everything that is real.
+        Padding on the right needs no mask, because no real token comes after it.
 
         Args:
-            tokens: ``[R, N]``; ``R`` is a multiple of the ``B`` sources, rows of one source together.
-            positions: what to project to the vocabulary; None means all.
-            cache: holds what came before ``tokens``, and is extended by them.
+            tokens: ``[R, N]``; ``R`` is a multiple of the ``B`` sources, rows of one source adjacent.
+            memory: the encoded sources.
+            positions: where to project to the vocabulary; None means everywhere.
+            cache: the positions before ``tokens``; it is extended by ``tokens``.
 
         Returns:
             ``[P, V]`` in row-major order of the positions, or ``[R, N, V]``.
         """
         cache = cache or Cache()
         start, length = cache.length, tokens.shape[1]
-        attend = left_to_right(start, length, tokens.device)
+        attend = attend_left_to_right(start, length, tokens.device)
         extend = [partial(cache.extend, layer) for layer in range(len(self.network.decoder))]
-        x = self.network.decode(self.network.target_embedding(tokens, start), attend, memory, extend)
+        x = self.network.decode(self.network.embed(tokens, start), attend, memory, extend)
         return self.network.project(x, positions)
 
 
 class Continuation:
-    """Texts being written token by token, for :class:`~rdm.decoding.beam.BeamSearch`: a decoder, sources, a cache."""
+    """A decoder with its sources and its cache, as :class:`~rdm.decoding.beam.BeamSearch` calls it."""
 
     def __init__(self, decoder: CausalDecoder, memory: Memory) -> None:
         self.decoder, self.memory, self.cache = decoder, memory, Cache()
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        """Append ``tokens [R]`` and return the logits ``[R, V]`` of the next."""
+        """Append ``tokens [R]`` and return the logits ``[R, V]`` of the next token."""
         return self.decoder(tokens[:, None], self.memory, cache=self.cache).squeeze(1)
 
     def select(self, sources: Tensor, rows: Tensor) -> None:
-        """Go on with these of the sources and, sorted by source, these of the rows."""
+        """Keep these sources and these rows, which are sorted by source."""
         self.cache.select(rows)
         if len(sources) < len(self.memory.mask):
             self.memory = self.memory.select(sources)

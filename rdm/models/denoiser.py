@@ -1,49 +1,80 @@
-"""The denoiser of the paper: a Transformer that sees all positions at once and is told the step, and a length head."""
+"""Denoisers: a bidirectional network with a time embedding, and a length head for seq2seq tasks.
+
+The leaf classes state their network in the constructor, because configurations are checked against its signature.
+"""
+
+from typing import Any
 
 from torch import Tensor, nn
 
 from rdm.models.encoder_decoder import EncoderDecoder, Memory
 from rdm.models.layers import Positions
 from rdm.models.length import LengthHead
+from rdm.models.llama import Llama
+from rdm.models.wrapper import NetworkWrapper
 
 
-class Denoiser(nn.Module):
-    """Guesses the clean text, and before that its length.
+class Denoiser(NetworkWrapper):
+    """Predicts the clean text from a noised one and its step.
 
     Args:
         network: the Transformer.
-        time: steps ``[R]`` to what is added to every position of a row, ``[R, D]``.
+        time: module that maps steps ``[R]`` to a vector ``[R, D]``, added to every position of the row. Embedding
+            dropout does not cover it.
     """
 
-    def __init__(self, network: EncoderDecoder, time: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-        self.time = time.apply(network.initialise)
-        self.length = LengthHead(network.dim, network.max_length + 1).apply(network.initialise)
-        self.max_length = network.max_length
+    def __init__(self, network: EncoderDecoder | Llama, time: nn.Module) -> None:
+        super().__init__(network)
+        self.time = time
+        network.initialise_module(time)
 
-    def restrict(self, predictable: Tensor) -> None:
-        """Never predict the ids that are false in ``predictable [V]``."""
-        self.network.restrict(predictable)
-
-    def encode(self, source: Tensor) -> Memory:
-        """Read sources ``[B, S]``."""
-        return self.network.encode(source)
-
-    def length_logits(self, memory: Memory) -> Tensor:
-        """Scores ``[B, max_length + 1]`` of how many tokens each target has, ``<bos>`` and ``<eos>`` not counted."""
-        return self.length(memory.states, memory.mask)
-
-    def forward(self, x_t: Tensor, t: Tensor, memory: Memory, positions: Positions | None = None) -> Tensor:
-        """Logits of the clean text.
+    def forward(self, x_t: Tensor, t: Tensor, memory: Any = None, positions: Positions | None = None) -> Tensor:
+        """Return logits of the clean text.
 
         Args:
-            x_t: ``[R, N]`` noised tokens; ``R`` is a multiple of the ``B`` sources, copies of one source together.
+            x_t: ``[R, N]`` noised tokens; ``R`` is a multiple of the ``B`` sources, copies of one source adjacent.
             t: ``[R]`` steps, 1..T.
-            positions: what to project to the vocabulary; None means all.
+            memory: the encoded sources; None for a network without encoder.
+            positions: where to project to the vocabulary; None means everywhere.
 
         Returns:
             ``[P, V]`` in row-major order of the positions, or ``[R, N, V]``.
         """
-        x = self.network.target_embedding(x_t) + self.time(t)[:, None]
-        return self.network.project(self.network.decode(x, self.network.all_of(x_t), memory), positions)
+        x = self.network.embed(x_t) + self.time(t)[:, None]
+        return self.network.project(self.network.denoise(x, x_t, memory), positions)
+
+
+class OpenEndedDenoiser(Denoiser):
+    """A denoiser of open-ended text: without a source, and without a length head.
+
+    >>> import torch
+    >>> from rdm.models.layers import TimeEmbedding
+    >>> from rdm.vocab import Vocab
+    >>> denoiser = OpenEndedDenoiser(Llama(Vocab(size=9), 8, 16, heads=2, layers=1), TimeEmbedding(8))
+    >>> denoiser(torch.tensor([[5, 1, 7]]), t=torch.tensor([3])).shape
+    torch.Size([1, 3, 9])
+    """
+
+    def __init__(self, network: Llama, time: nn.Module) -> None:
+        super().__init__(network, time)
+
+
+class Seq2SeqDenoiser(Denoiser):
+    """A denoiser that reads a source and predicts the length of the target from it.
+
+    >>> import torch
+    >>> from rdm.models.layers import TimeEmbedding
+    >>> from rdm.vocab import Vocab
+    >>> denoiser = Seq2SeqDenoiser(EncoderDecoder(Vocab(size=9), 8, 16, 2, 1, 1, max_length=6), TimeEmbedding(8))
+    >>> denoiser.length_logits(denoiser.encode(torch.tensor([[2, 5, 6, 3]]))).shape
+    torch.Size([1, 7])
+    """
+
+    def __init__(self, network: EncoderDecoder, time: nn.Module) -> None:
+        super().__init__(network, time)
+        self.length = LengthHead(network.dim, network.max_length + 1)
+        network.initialise_module(self.length)
+
+    def length_logits(self, memory: Memory) -> Tensor:
+        """Return logits ``[B, max_length + 1]`` of the target length, ``<bos>`` and ``<eos>`` not counted."""
+        return self.length(memory.states, memory.mask)

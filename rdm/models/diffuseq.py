@@ -1,10 +1,10 @@
 """The denoiser of DiffuSeq: one bidirectional Transformer over source and target together.
 
-    <bos> source <eos>  |  <bos> target <eos> <pad> ... <pad>
-    clean, its padding not attended to  |  noisy points, a fixed number; padding is content and learned
+    <bos> source <eos>                  |  <bos> target <eos> <pad> ... <pad>
+    clean, its padding not attended to  |  a fixed number of noisy points; padding is learned like any word
 
-The two halves have positions of their own, which also tell them apart, and so the width a batch pads its sources to
-does not matter.
+The two halves have separate position embeddings, which also distinguish them, so the padded width of the sources does
+not matter.
 """
 
 from dataclasses import dataclass
@@ -14,30 +14,38 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rdm.describe import Described
 from rdm.errors import require
-from rdm.models.layers import Block, Dropout, TimeEmbedding, check_sizes, initialise, where
+from rdm.models.layers import Block, Dropout, TimeEmbedding, attend_where, check_sizes, initialise
 from rdm.vocab import Vocab
 
 
 @dataclass(frozen=True)
-class Given:
-    """The source half as it enters the Transformer, and where it is real."""
+class EncodedSource:
+    """The source half as input of the Transformer, with its padding mask."""
 
     states: Tensor  # [B, S, D]
-    mask: Tensor  # [B, S] bool
+    mask: Tensor  # [B, S] bool, false at padding
 
 
-class DiffuSeqDenoiser(nn.Module):
-    """Word embeddings of a width of their own, projected up to the Transformer and back down.
+class DiffuSeqDenoiser(Described, nn.Module):
+    """Predicts clean word embeddings from noised ones and the source.
+
+    Embeddings of width ``E`` are projected up to the width of the Transformer and back down.
 
     Args:
         vocab: size and special ids.
         embedding: width ``E`` of the points that are diffused.
         dim, hidden, heads, layers: width ``D``, width of the feed-forward layers, attention heads, depth.
-        max_length: most tokens in a sentence, without ``<bos>`` and ``<eos>``.
+        max_length: maximum number of tokens in a sentence, without ``<bos>`` and ``<eos>``.
         dropout, attention_dropout, activation_dropout: on residual branches, attention weights, feed-forward.
         pre_norm: layer norm before each sublayer instead of after it.
-        init_std: of the initial weights.
+        init_std: standard deviation of the initial weights.
+
+    >>> denoiser = DiffuSeqDenoiser(Vocab(size=9), 4, 8, 16, heads=2, layers=1, max_length=6)
+    >>> source = denoiser.encode(torch.tensor([[2, 5, 6, 3]]))
+    >>> denoiser(torch.zeros(1, 8, 4), t=torch.tensor([3]), source=source).shape
+    torch.Size([1, 8, 4])
     """
 
     def __init__(
@@ -68,27 +76,27 @@ class DiffuSeqDenoiser(nn.Module):
         self.blocks = nn.ModuleList(Block(dim, hidden, heads, *dropouts, pre_norm, cross=False) for _ in range(layers))
         self.final_norm = nn.LayerNorm(dim) if pre_norm else nn.Identity()
         self.apply(partial(initialise, std=init_std))
-        # Not initialised like the others: words begin on the scale of the noise they are mixed with, and positions,
-        # too, have to be seen through it.
+        # With PyTorch's default of standard deviation 1: words must be on the scale of the noise added to them, and
+        # positions must not be lost in it.
         self.tokens = nn.Embedding(vocab.size, embedding)
         self.positions = nn.Embedding(2 * self.width, dim)
 
-    def read(self, source: Tensor) -> Given:
-        """Prepare sources ``[B, S]``, once for all steps."""
+    def encode(self, source: Tensor) -> EncodedSource:
+        """Embed sources ``[B, S]``, once for all steps."""
         states = self.up(self.tokens(source)) + self.positions.weight[: source.shape[1]]
-        return Given(states, source != self.vocab.pad)
+        return EncodedSource(states, source != self.vocab.pad)
 
-    def forward(self, z_t: Tensor, t: Tensor, given: Given) -> Tensor:
-        """Guess ``z_0 [R, N, E]`` from ``z_t [R, N, E]`` at steps ``t [R]``, one source a row."""
+    def forward(self, z_t: Tensor, t: Tensor, source: EncodedSource) -> Tensor:
+        """Predict ``z_0 [R, N, E]`` from ``z_t [R, N, E]`` at steps ``t [R]``, with one source per row."""
         length = z_t.shape[1]
         target = self.up(z_t) + self.positions.weight[self.width : self.width + length]
-        x = torch.cat([given.states, target], 1) + self.time_embedding(t)[:, None]
+        x = torch.cat([source.states, target], 1) + self.time_embedding(t)[:, None]
         x = self.dropout(self.norm(x))
-        attend = where(functional.pad(given.mask, (0, length), value=True)[:, None])
+        attend = attend_where(functional.pad(source.mask, (0, length), value=True)[:, None])
         for block in self.blocks:
             x = block(x, attend)
         return self.down(self.final_norm(x[:, -length:]))
 
     def logits(self, z: Tensor) -> Tensor:
-        """``log p(w | z)`` up to a constant: points ``[..., E]`` against the embedding of every word, ``[..., V]``."""
+        """Return ``log p(w | z)`` ``[..., V]`` up to a constant for points ``z [..., E]``."""
         return functional.linear(z, self.tokens.weight)

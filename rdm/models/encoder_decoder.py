@@ -1,12 +1,11 @@
-"""The Transformer of the paper: what the denoiser and the autoregressive model share.
+"""The encoder-decoder Transformer of the paper, shared by the denoiser and the autoregressive model.
 
-The encoder reads the source once; everything that does not change between noised copies, iterations, candidates and
-beams (encoder states, cross-attention keys and values) is kept in a :class:`Memory`.
+The encoder reads the source once. What stays constant over noised copies, iterations, candidates and beams (encoder
+states, cross-attention keys and values) is kept in a :class:`Memory`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import cast
 
 from torch import Tensor, nn
@@ -20,21 +19,20 @@ from rdm.models.layers import (
     KeyValue,
     Positions,
     Restricted,
+    attend_everywhere,
+    attend_where,
     check_sizes,
-    everything,
-    initialise,
-    only_these,
-    where,
+    uncached,
 )
 from rdm.vocab import Vocab
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What is known of ``B`` sources: encoder states, where they are real, keys and values for each decoder layer."""
+    """``B`` encoded sources: encoder states, padding mask, keys and values for each decoder layer."""
 
     states: Tensor  # [B, S, D]
-    mask: Tensor  # [B, S] bool
+    mask: Tensor  # [B, S] bool, false at padding
     key_values: list[KeyValue]
     padded: bool  # False if the mask is known to be true everywhere
 
@@ -42,32 +40,40 @@ class Memory:
         return len(self.mask)
 
     def select(self, sources: Tensor) -> "Memory":
-        """Only these sources, by index or where true."""
+        """Select sources by index or mask."""
         key_values = [(key[sources], value[sources]) for key, value in self.key_values]
         return Memory(self.states[sources], self.mask[sources], key_values, self.padded)
 
     @property
     def attend(self) -> Attend:
-        """See the whole source."""
-        return real_tokens(self.mask, self.padded)
+        """Attention to the whole source."""
+        return attend_real(self.mask, self.padded)
 
 
-def real_tokens(mask: Tensor, padded: bool) -> Attend:
-    """See where ``mask [B, S]`` is true. Attention has faster kernels for no mask at all."""
-    return where(mask[:, None]) if padded else everything
+def attend_real(mask: Tensor, padded: bool) -> Attend:
+    """Return attention to the positions where ``mask [B, S]`` is true; kernels without a mask are faster."""
+    return attend_where(mask[:, None]) if padded else attend_everywhere
 
 
 class EncoderDecoder(Restricted):
-    """Encoder, decoder layers, and one embedding for source, target and output.
+    """Encoder and decoder layers with one embedding for source, target and output.
 
     Args:
         vocab: size and special ids.
         dim, hidden, heads: width, width of the feed-forward layers, attention heads.
         encoder_layers, decoder_layers: depth.
-        max_length: most tokens in a sentence, without ``<bos>`` and ``<eos>``.
+        max_length: maximum number of tokens in a sentence, without ``<bos>`` and ``<eos>``.
         dropout, attention_dropout, activation_dropout: on residual branches, attention weights, feed-forward.
         pre_norm: layer norm before each sublayer instead of after it.
-        init_std: of the initial weights; narrow models want more than BERT's 0.02, or attention stays flat for long.
+        init_std: standard deviation of the initial weights. Narrow models need more than BERT's 0.02; otherwise
+            attention stays nearly uniform for many steps.
+
+    >>> import torch
+    >>> network = EncoderDecoder(Vocab(size=9), 8, 16, 2, 1, 1, max_length=6)
+    >>> source, target = torch.tensor([[2, 5, 6, 3]]), torch.tensor([[2, 7, 3]])
+    >>> memory = network.encode(source)
+    >>> network.project(network.denoise(network.embed(target), target, memory)).shape
+    torch.Size([1, 3, 9])
     """
 
     def __init__(
@@ -85,7 +91,7 @@ class EncoderDecoder(Restricted):
         pre_norm: bool = False,
         init_std: float = 0.02,
     ) -> None:
-        super().__init__(vocab)
+        super().__init__(vocab, init_std)
         layers = {"encoder_layers": encoder_layers, "decoder_layers": decoder_layers}
         check_sizes(dim=dim, hidden=hidden, heads=heads, max_length=max_length, **layers)
         require(dim % heads == 0, f"model.dim ({dim}) must be a multiple of model.heads ({heads})")
@@ -105,47 +111,51 @@ class EncoderDecoder(Restricted):
         self.target_embedding = Embedding(self.tokens, positions, dropout)
         self.encoder, self.encoder_norm = blocks(encoder_layers, cross=False), final_norm()
         self.decoder, self.decoder_norm = blocks(decoder_layers, cross=True), final_norm()
-        self.initialise = partial(initialise, std=init_std)  # parts built around this network start alike
-        self.apply(self.initialise)
+        self.initialise_module(self)
 
     def encode(self, source: Tensor) -> Memory:
-        """Read sources ``[B, S]``."""
+        """Encode sources ``[B, S]``."""
         mask = source != self.vocab.pad
         padded = self._padded(mask)
-        attend = real_tokens(mask, padded)
+        attend = attend_real(mask, padded)
         x = self.source_embedding(source)
         for block in self.encoder:
             x = block(x, attend)
         x = self.encoder_norm(x)
         return Memory(x, mask, [cast(Block, block).remember(x) for block in self.decoder], padded)
 
-    def all_of(self, targets: Tensor) -> Attend:
-        """For :meth:`decode`: every position of ``targets [R, N]`` sees all that are not padding."""
-        mask = targets != self.vocab.pad
-        return real_tokens(mask, self._padded(mask))
+    def embed(self, tokens: Tensor, start: int = 0) -> Tensor:
+        """Embed target tokens ``[R, N]`` at positions ``start, start + 1, ...`` as ``[R, N, D]``."""
+        return self.target_embedding(tokens, start)
+
+    def denoise(self, x: Tensor, tokens: Tensor, memory: Memory) -> Tensor:
+        """Run the decoder on embedded ``tokens``; every position sees all that are not padding."""
+        mask = tokens != self.vocab.pad
+        return self.decode(x, attend_real(mask, self._padded(mask)), memory)
 
     def _padded(self, mask: Tensor) -> bool:
-        # In training a GPU is not asked, because the step would have to wait for its answer.
+        # Assumed to be padded when training on a GPU, because reading the mask costs a device synchronisation.
         return (self.training and mask.device.type != "cpu") or not bool(mask.all())
 
     def decode(self, x: Tensor, attend: Attend, memory: Memory, extend: Sequence[Extend] | None = None) -> Tensor:
-        """The decoder layers.
+        """Run the decoder layers.
 
         Args:
-            x: ``[R, N, D]`` embedded targets; ``R`` is a multiple of the ``B`` sources, rows of one source together.
-            attend: what each position sees of the ``L`` there are.
-            extend: for each layer, how to come from the keys and values of ``x`` to all ``L`` there are to see.
+            x: ``[R, N, D]`` embedded targets; ``R`` is a multiple of the ``B`` sources, rows of one source adjacent.
+            attend: self-attention from the ``N`` positions to the ``L`` visible ones.
+            memory: the encoded sources.
+            extend: for each layer, maps the keys and values of ``x`` to those of all ``L`` positions.
 
         Returns:
-            ``[R, N, D]``, for :meth:`project`.
+            States ``[R, N, D]`` for :meth:`project`.
         """
-        layers = zip(self.decoder, memory.key_values, extend or [only_these] * len(self.decoder), strict=True)
-        for block, key_value, seen in layers:
-            x = block(x, attend, key_value, memory.attend, seen)
+        layers = zip(self.decoder, memory.key_values, extend or [uncached] * len(self.decoder), strict=True)
+        for block, key_value, extend_layer in layers:
+            x = block(x, attend, key_value, memory.attend, extend_layer)
         return x
 
     def project(self, x: Tensor, positions: Positions | None = None) -> Tensor:
-        """Logits ``[P, V]`` at the ``positions`` of ``x [R, N, D]``, or all: ``[R, N, V]``."""
+        """Return logits ``[P, V]`` at the ``positions`` of ``x [R, N, D]``, or ``[R, N, V]`` if None."""
         if positions is not None:
             x = x[positions]
         return self.to_vocabulary(self.decoder_norm(x))

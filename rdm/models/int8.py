@@ -1,11 +1,11 @@
 """Linear layers in 8-bit integers, for decoding on a CPU.
 
-Weights are rounded once, a scale for each output; inputs are rounded on the fly, a scale for each call. Training knows
-nothing of it.
+Weights are quantised once, with one scale per output; inputs are quantised on the fly, with one scale per call.
 """
 
 import copy
 import warnings
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,28 +13,35 @@ from torch.ao.nn.quantized.dynamic import Linear
 from torch.ao.quantization import per_channel_dynamic_qconfig
 
 from rdm.models.layers import Embedding, Restricted
-from rdm.systems.base import System
+
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
-def in_int8(system: System) -> System:
-    """A copy of ``system`` whose linear layers, the projection to the vocabulary among them, compute in int8."""
-    system = copy.deepcopy(system)
+def in_int8(model: AnyModule) -> AnyModule:
+    """Return a copy of ``model`` whose linear layers compute in int8.
+
+    This includes the projection to the vocabulary.
+
+    >>> in_int8(nn.Sequential(nn.Linear(4, 2)))[0](torch.zeros(1, 4)).shape
+    torch.Size([1, 2])
+    """
+    model = copy.deepcopy(model)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch means to move this to a package of its own
-        for module in list(system.modules()):
+        warnings.simplefilter("ignore")  # PyTorch announces that this moves to another package
+        for module in list(model.modules()):
             if isinstance(module, Restricted):
-                module.to_vocabulary = rounded(  # type: ignore[method-assign]
+                module.to_vocabulary = quantised_linear(  # type: ignore[method-assign]
                     module.output_weight(), module.output_bias
                 ).__call__
-            if not isinstance(module, Embedding):  # it computes with the halves of its weights
+            if not isinstance(module, Embedding):  # it uses the two halves of its weight matrix separately
                 for name, layer in module.named_children():
                     if isinstance(layer, nn.Linear):
-                        setattr(module, name, rounded(layer.weight, layer.bias))
-    return system
+                        setattr(module, name, quantised_linear(layer.weight, layer.bias))
+    return model
 
 
-def rounded(weight: Tensor, bias: Tensor | None) -> Linear:
-    """``x W^T + b`` with ``W [out, in]`` in int8."""
+def quantised_linear(weight: Tensor, bias: Tensor | None) -> Linear:
+    """Return a layer ``x W^T + b`` with ``W [out, in]`` in int8."""
     outputs, inputs = weight.shape
     layer = nn.Linear(inputs, outputs, bias is not None, device=torch.device("meta"))
     layer.weight = nn.Parameter(weight)

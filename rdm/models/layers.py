@@ -1,86 +1,112 @@
-"""The parts a Transformer is made of. ``D`` is the width, ``H`` the number of heads."""
+"""Transformer layers. ``D`` is the width, ``H`` the number of heads."""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 
+from rdm.describe import Described
 from rdm.errors import require
 from rdm.vocab import Vocab
 
-# Added to the logit of an id that must not be predicted. Its probability is exactly 0, yet nothing becomes infinite,
-# and the number fits into half precision.
 BARRED = -3e4
+"""Added to the logits of ids that must not be predicted: their probability is exactly 0, and all numbers stay finite,
+also in half precision."""
 
 KeyValue = tuple[Tensor, Tensor]
 """Keys and values, each ``[B, H, S, D / H]``."""
 
 Extend = Callable[[KeyValue], KeyValue]
-"""What self-attention looks at, given the keys and values of its own input."""
+"""Maps the keys and values of a layer's input to all that its self-attention sees (a cache adds earlier positions)."""
 
 Attend = Callable[..., Tensor]
-"""Queries, keys and values, each ``[R, H, N, D / H]``, to what each position has gathered from those it may see."""
+"""Attention with a fixed visibility: ``(query, key, value) -> output``, each ``[R, H, N, D / H]``."""
 
 Positions = Tensor | tuple[Tensor, ...]
-"""``P`` positions of ``[R, N]`` in row-major order: true in a mask, or their rows and columns.
+"""``P`` positions of ``[R, N]`` in row-major order: a mask, or row and column indices.
 
-A mask has to be counted first, and for that a GPU is waited for.
+A mask costs a device synchronisation, because its true values have to be counted.
 """
 
 
-def attention(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
-    """Scaled dot-product attention; on a CPU in float32 always, because its gradient takes four times as long in bf16.
+def float32_attention_on_cpu(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+    """Scaled dot-product attention, in float32 under CPU autocast.
 
-    What has no numbers stands for a GPU (:mod:`rdm.counting`).
+    On a CPU the gradient takes four times as long in bfloat16.
     """
-    elsewhere = query.device.type != "cpu" or isinstance(query, FakeTensor)
-    if elsewhere or not torch.is_autocast_enabled("cpu"):
+    if query.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return functional.scaled_dot_product_attention(query, key, value, **options)
     with torch.autocast("cpu", enabled=False):
         mixed = functional.scaled_dot_product_attention(query.float(), key.float(), value.float(), **options)
     return mixed.to(query.dtype)
 
 
-everything: Attend = attention
-"""Every position sees all positions."""
-
-causal: Attend = partial(attention, is_causal=True)
-"""Every position sees itself and those before it."""
+_backend: Attend = float32_attention_on_cpu
 
 
-def where(mask: Tensor) -> Attend:
-    """A position sees those where ``mask`` (``[B, N, S]`` or broadcast to it) is true."""
-    return partial(attention, attn_mask=mask[:, None])
+@contextmanager
+def attention_backend(backend: Attend) -> Iterator[None]:
+    """Compute all attention with ``backend`` inside the context, which must include the backward pass.
+
+    >>> with attention_backend(functional.scaled_dot_product_attention):
+    ...     attend_everywhere(*torch.zeros(3, 1, 2, 4, 8)).shape
+    torch.Size([1, 2, 4, 8])
+    """
+    global _backend
+    previous, _backend = _backend, backend
+    try:
+        yield
+    finally:
+        _backend = previous
 
 
-def left_to_right(start: int, length: int, device: torch.device) -> Attend:
-    """Of ``length`` new positions each sees itself and all before it, among them ``start`` older ones."""
+def attend_everywhere(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+    """Attention in which every position sees all positions."""
+    return _backend(query, key, value, **options)
+
+
+attend_causally: Attend = partial(attend_everywhere, is_causal=True)
+"""Attention in which every position sees itself and earlier positions."""
+
+
+def attend_where(mask: Tensor) -> Attend:
+    """Return attention to the positions where ``mask`` (``[B, N, S]`` or broadcastable to it) is true."""
+    return partial(attend_everywhere, attn_mask=mask[:, None])
+
+
+def attend_left_to_right(start: int, length: int, device: torch.device) -> Attend:
+    """Return causal attention of ``length`` new positions that follow ``start`` cached ones."""
     if length == 1:
-        return everything
+        return attend_everywhere
     if start == 0:
-        return causal
-    return where(torch.ones(1, length, start + length, dtype=torch.bool, device=device).tril(start))
+        return attend_causally
+    return attend_where(torch.ones(1, length, start + length, dtype=torch.bool, device=device).tril(start))
 
 
-def only_these(key_value: KeyValue) -> KeyValue:
-    """Self-attention that sees its input and nothing before it."""
+def uncached(key_value: KeyValue) -> KeyValue:
+    """Let self-attention see its input only (an :data:`Extend`)."""
     return key_value
 
 
 def check_sizes(**sizes: int) -> None:
-    """Refuse sizes of a model that are not at least 1."""
+    """Raise unless all sizes of a model are at least 1."""
     for name, size in sizes.items():
         require(size >= 1, f"model.{name} must be at least 1, got {size}")
 
 
 class Attention(nn.Module):
-    """Multi-head attention whose keys and values can be computed once and used many times."""
+    """Multi-head attention whose keys and values can be computed once and reused.
+
+    >>> attention, x = Attention(dim=8, heads=2), torch.zeros(1, 3, 8)
+    >>> attention(x, attention.project(x), attend_everywhere).shape
+    torch.Size([1, 3, 8])
+    """
 
     def __init__(self, dim: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -94,16 +120,16 @@ class Attention(nn.Module):
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def project(self, memory: Tensor) -> KeyValue:
-        """Keys and values of ``memory [B, S, D]``."""
+        """Return the keys and values of ``memory [B, S, D]``."""
         key, value = self.key_value(memory).chunk(2, -1)
         return self._split(key), self._split(value)
 
     def forward(self, x: Tensor, memory: KeyValue, attend: Attend) -> Tensor:
         """Attend from ``x [R, N, D]`` to ``B`` memories.
 
-        ``R`` may be a multiple of ``B``: the rows of one memory stand next to each other (noised copies, length
-        candidates, beams) and share its keys and values, because queries do not look at each other. All of them must
-        then see the same: everything, or where a mask ``[B, 1, S]`` is true.
+        ``R`` may be a multiple of ``B``: the rows of one memory are adjacent (noised copies, length candidates, beams)
+        and share its keys and values. All of them must then see the same positions: all, or those where a mask
+        ``[B, 1, S]`` is true.
         """
         rows, length, _ = x.shape
         groups = len(memory[0])
@@ -113,7 +139,7 @@ class Attention(nn.Module):
 
 
 class Dropout(nn.Dropout):
-    """Dropout from uniform draws where PyTorch's own are slow: on a CPU Bernoulli draws cost four times as much."""
+    """Dropout that draws uniform numbers on a CPU, where Bernoulli draws take four times as long."""
 
     def forward(self, x: Tensor) -> Tensor:
         if x.device.type != "cpu" or not (self.training and 0 < self.p < 1):
@@ -144,7 +170,7 @@ class Residual(nn.Module):
 
 
 class Block(nn.Module):
-    """Self-attention, cross-attention where there is a memory, feed-forward; each inside a residual."""
+    """Self-attention, optional cross-attention and feed-forward, each with a residual connection."""
 
     def __init__(
         self,
@@ -167,7 +193,7 @@ class Block(nn.Module):
         self.around_feed_forward = Residual(dim, dropout, pre_norm)
 
     def remember(self, memory: Tensor) -> KeyValue:
-        """Keys and values of the cross-attention for ``memory [B, S, D]``."""
+        """Return the keys and values of the cross-attention for ``memory [B, S, D]``."""
         return self.cross_attention.project(memory)
 
     def forward(
@@ -175,8 +201,8 @@ class Block(nn.Module):
         x: Tensor,
         attend: Attend,
         memory: KeyValue | None = None,
-        attend_memory: Attend = everything,
-        extend: Extend = only_these,
+        attend_memory: Attend = attend_everywhere,
+        extend: Extend = uncached,
     ) -> Tensor:
         x = self.around_self(x, lambda y: self.self_attention(y, extend(self.self_attention.project(y)), attend))
         if memory is not None:
@@ -185,7 +211,11 @@ class Block(nn.Module):
 
 
 class Embedding(nn.Module):
-    """Token embedding with a learned position *concatenated* to it, then projected back to the width (CMLMC)."""
+    """Token embedding *concatenated* with a learned position, projected back to the width (CMLMC).
+
+    Dropout is applied to the result. A denoiser adds its time embedding afterwards, so dropout does not cover it: the
+    step is one vector per row, and dropping parts of it would blur the noise level of the whole row.
+    """
 
     def __init__(self, tokens: nn.Embedding, max_positions: int, dropout: float) -> None:
         super().__init__()
@@ -197,19 +227,23 @@ class Embedding(nn.Module):
         self.scale = math.sqrt(dim)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """Tokens ``[R, N]`` at positions ``start, start + 1, ...`` to vectors ``[R, N, D]``.
+        """Embed tokens ``[R, N]`` at positions ``start, start + 1, ...`` as ``[R, N, D]``.
 
-        Both are scaled, or positions would be lost beside the tokens at first. The projection of the concatenation is a
-        sum of two projections, so positions are projected once, not a row.
+        Tokens and positions are scaled alike; otherwise tokens would dominate at initialisation. The projection of the
+        concatenation is a sum of two projections, so positions are projected once for all rows.
         """
         token_weight, position_weight = (self.project.weight * self.scale).chunk(2, 1)
-        places = self.positions.weight[start : start + x.shape[1]]
-        positions = functional.linear(places, position_weight, self.project.bias)
+        rows = self.positions.weight[start : start + x.shape[1]]
+        positions = functional.linear(rows, position_weight, self.project.bias)
         return self.dropout(functional.linear(self.tokens(x), token_weight) + positions)
 
 
-class TimeEmbedding(nn.Module):
-    """The step ``t`` as sinusoids, through a two-layer MLP."""
+class TimeEmbedding(Described, nn.Module):
+    """Embeds the step ``t`` by sinusoids and a two-layer MLP.
+
+    >>> TimeEmbedding(dim=8)(torch.tensor([1, 50])).shape
+    torch.Size([2, 8])
+    """
 
     frequencies: Tensor
 
@@ -221,45 +255,56 @@ class TimeEmbedding(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(2 * half, dim), nn.SiLU(), nn.Linear(dim, dim))
 
     def forward(self, t: Tensor) -> Tensor:
-        """Steps ``[R]`` to vectors ``[R, D]``."""
+        """Embed steps ``[R]`` as ``[R, D]``."""
         angles = t[:, None] * self.frequencies
         return self.mlp(torch.cat([angles.sin(), angles.cos()], -1))
 
 
-class Timeless(nn.Module):
-    """For a denoiser that is not told the step."""
+class Timeless(Described, nn.Module):
+    """Time embedding of a denoiser that does not depend on the step."""
 
     def forward(self, t: Tensor) -> Tensor:
-        """Zeros ``[R, 1]``."""
+        """Return zeros ``[R, 1]``."""
         return torch.zeros(len(t), 1, device=t.device)
 
 
 def initialise(module: nn.Module, std: float) -> None:
-    """Weights normal, biases zero, as in BERT. For ``Module.apply``."""
+    """Initialise weights from a normal distribution and biases with zero; for ``Module.apply``."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=std)
     if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)
 
 
-class Restricted(nn.Module, ABC):
-    """A network that can be told which ids it must not predict: ``output_bias [V]`` is added to its logits."""
+class Restricted(Described, nn.Module, ABC):
+    """A network over a vocabulary whose predictions can be restricted to a set of ids.
+
+    ``output_bias [V]`` is added to its logits.
+
+    Args:
+        vocab: size and special ids.
+        init_std: standard deviation of the initial weights.
+    """
 
     output_bias: Tensor
 
-    def __init__(self, vocab: Vocab) -> None:
+    def __init__(self, vocab: Vocab, init_std: float) -> None:
         super().__init__()
-        self.vocab = vocab
+        self.vocab, self.init_std = vocab, init_std
         self.register_buffer("output_bias", torch.zeros(vocab.size))
 
     @abstractmethod
     def output_weight(self) -> Tensor:
-        """``[V, D]``"""
+        """Return the output embedding ``[V, D]``."""
 
     def to_vocabulary(self, states: Tensor) -> Tensor:
-        """Logits ``[..., V]`` from states ``[..., D]``."""
+        """Return logits ``[..., V]`` for states ``[..., D]``."""
         return functional.linear(states, self.output_weight(), self.output_bias)
 
     def restrict(self, predictable: Tensor) -> None:
-        """Never predict the ids that are false in ``predictable [V]``."""
+        """Exclude the ids that are false in ``predictable [V]`` from prediction."""
         self.output_bias.copy_(torch.where(predictable, 0.0, BARRED))
+
+    def initialise_module(self, module: nn.Module) -> None:
+        """Initialise ``module`` and its submodules like this network, which may be ``module`` itself."""
+        module.apply(partial(initialise, std=self.init_std))

@@ -1,11 +1,12 @@
-"""The Llama network: RMSNorm before each sublayer, rotary positions, SwiGLU, no biases, an output embedding of its own.
+"""The Llama network: pre-RMSNorm, rotary positions, SwiGLU, no biases, separate output embedding.
 
-What a position may see is not the network's business: each layer is handed an :data:`Attend`, so that one network is
-a bidirectional denoiser, a causal language model, and the same with a cache. There is no padding in packed text.
+Each layer is handed an :data:`Attend`, so that one network serves as a bidirectional denoiser and as a causal language
+model, with or without a cache. Packed text has no padding.
 """
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import repeat
 
 import torch
 from torch import Tensor, nn
@@ -13,14 +14,23 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from rdm.errors import require
-from rdm.models.layers import Attend, KeyValue, Restricted, check_sizes, initialise, left_to_right
+from rdm.models.layers import (
+    Attend,
+    KeyValue,
+    Positions,
+    Restricted,
+    attend_everywhere,
+    attend_left_to_right,
+    check_sizes,
+)
 from rdm.vocab import Vocab
 
 
 class Rotary(nn.Module):
-    """Turns coordinates ``i`` and ``i + width / 2`` of position ``n`` by ``n * base ** (-2 i / width)`` radians.
+    """Rotary position embedding.
 
-    The product of a turned query and a turned key then depends on their distance, not on where they stand.
+    Coordinates ``i`` and ``i + width / 2`` at position ``n`` rotate by ``n * base ** (-2 i / width)`` radians. The
+    product of a rotated query and a rotated key depends on their distance only.
     """
 
     cos: Tensor
@@ -34,14 +44,14 @@ class Rotary(nn.Module):
         self.register_buffer("sin", angles.sin().float(), persistent=False)
 
     def forward(self, x: Tensor, first: int = 0) -> Tensor:
-        """Turn ``x [..., N, width]``, whose first row stands at position ``first``."""
+        """Rotate ``x [..., N, width]``, whose rows are at positions ``first, first + 1, ...``."""
         cos, sin = (table[first : first + x.shape[-2]] for table in (self.cos, self.sin))
         left, right = x.chunk(2, -1)
         return torch.cat([left * cos - right * sin, right * cos + left * sin], -1).type_as(x)
 
 
-class SelfAttention(nn.Module):
-    """Multi-head attention with rotary positions."""
+class RotaryAttention(nn.Module):
+    """Multi-head self-attention with rotary positions."""
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
@@ -49,9 +59,9 @@ class SelfAttention(nn.Module):
         self.query_key_value = nn.Linear(dim, 3 * dim, bias=False)
         self.out = nn.Linear(dim, dim, bias=False)
 
-    def forward(self, x: Tensor, turn: Callable[[Tensor], Tensor], attend: Attend) -> Tensor:
+    def forward(self, x: Tensor, rotate: Callable[[Tensor], Tensor], attend: Attend) -> Tensor:
         query, key, value = self.query_key_value(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        return self.out(attend(turn(query), turn(key), value).transpose(1, 2).flatten(2))
+        return self.out(attend(rotate(query), rotate(key), value).transpose(1, 2).flatten(2))
 
 
 class SwiGLU(nn.Module):
@@ -67,22 +77,22 @@ class SwiGLU(nn.Module):
         return self.out(functional.silu(gate) * value)
 
 
-class Block(nn.Module):
+class LlamaBlock(nn.Module):
     """``x + attention(norm(x))``, then ``x + feed_forward(norm(x))``."""
 
     def __init__(self, dim: int, hidden: int, heads: int) -> None:
         super().__init__()
-        self.attention_norm, self.feed_forward_norm = norm(dim), norm(dim)
-        self.attention = SelfAttention(dim, heads)
+        self.attention_norm, self.feed_forward_norm = rms_norm(dim), rms_norm(dim)
+        self.attention = RotaryAttention(dim, heads)
         self.feed_forward = SwiGLU(dim, hidden)
 
-    def forward(self, x: Tensor, turn: Callable[[Tensor], Tensor], attend: Attend) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), turn, attend)
+    def forward(self, x: Tensor, rotate: Callable[[Tensor], Tensor], attend: Attend) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), rotate, attend)
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 
-def norm(dim: int) -> nn.RMSNorm:
-    """``g * x / sqrt(mean(x ** 2) + 1e-6)``."""
+def rms_norm(dim: int) -> nn.RMSNorm:
+    """Return the layer ``g * x / sqrt(mean(x ** 2) + 1e-6)``."""
     return nn.RMSNorm(dim, eps=1e-6)
 
 
@@ -92,10 +102,14 @@ class Llama(Restricted):
     Args:
         vocab: size and special ids.
         dim, hidden, heads, layers: width, width of the feed-forward layers, attention heads, depth.
-        max_length: most positions; text is trained on in windows of this size.
-        init_std: of the initial weights.
-        checkpoint_gradients: keep only the input of each block for the backward pass and compute the rest again:
-            less memory, a third more work.
+        max_length: maximum number of positions, the size of the training windows.
+        init_std: standard deviation of the initial weights.
+        checkpoint_gradients: keep only the input of each block for the backward pass and recompute the rest: less
+            memory, a third more work.
+
+    >>> network, tokens = Llama(Vocab(size=9), 8, 16, heads=2, layers=1), torch.tensor([[5, 6, 7]])
+    >>> network.project(network.denoise(network.embed(tokens))).shape
+    torch.Size([1, 3, 9])
     """
 
     def __init__(
@@ -109,47 +123,61 @@ class Llama(Restricted):
         init_std: float = 0.02,
         checkpoint_gradients: bool = False,
     ) -> None:
-        super().__init__(vocab)
+        super().__init__(vocab, init_std)
         check_sizes(dim=dim, hidden=hidden, heads=heads, layers=layers, max_length=max_length)
         require(dim % (2 * heads) == 0, f"model.dim ({dim}) must be a multiple of twice model.heads ({heads})")
-        self.dim, self.heads, self.max_length, self.init_std = dim, heads, max_length, init_std
+        self.dim, self.heads, self.max_length = dim, heads, max_length
         self.checkpoint_gradients = checkpoint_gradients
         self.tokens = nn.Embedding(vocab.size, dim)
         self.rotary = Rotary(dim // heads, max_length)
-        self.blocks = nn.ModuleList(Block(dim, hidden, heads) for _ in range(layers))
-        self.norm = norm(dim)
+        self.blocks = nn.ModuleList(LlamaBlock(dim, hidden, heads) for _ in range(layers))
+        self.norm = rms_norm(dim)
         self.output = nn.Linear(dim, vocab.size, bias=False)
-        self.apply(partial(initialise, std=init_std))
+        self.initialise_module(self)
 
     def forward(self, x: Tensor, attends: Iterable[Attend], first: int = 0) -> Tensor:
-        """States ``[R, N, D]`` from embedded tokens ``[R, N, D]`` at the positions from ``first`` on.
+        """Return states ``[R, N, D]`` for embedded tokens ``[R, N, D]``.
 
-        ``attends`` gives each block, in turn, what its positions see.
+        The tokens are at positions ``first, first + 1, ...``; ``attends`` gives the attention of each block.
         """
         end = first + x.shape[1]
         require(end <= self.max_length, f"the text has {end} tokens, more than model.max_length={self.max_length}")
-        turn = partial(self.rotary, first=first)
+        rotate = partial(self.rotary, first=first)
         for block, attend in zip(self.blocks, attends, strict=False):
             if self.checkpoint_gradients and torch.is_grad_enabled():
-                # Nothing is random in a block, so no random state has to be kept.
-                x = checkpoint(block, x, turn, attend, use_reentrant=False, preserve_rng_state=False)
+                # A block draws no random numbers, so no random state has to be kept.
+                x = checkpoint(block, x, rotate, attend, use_reentrant=False, preserve_rng_state=False)
             else:
-                x = block(x, turn, attend)
+                x = block(x, rotate, attend)
         return x
 
-    def project(self, states: Tensor) -> Tensor:
-        """Logits ``[..., V]`` from states ``[..., D]``."""
-        return self.to_vocabulary(self.norm(states))
+    def encode(self, source: Tensor) -> None:
+        """Return None: a prefix is part of the text, and no encoder reads it."""
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Embed tokens ``[R, N]`` as ``[R, N, D]``."""
+        return self.tokens(tokens)
+
+    def denoise(self, x: Tensor, tokens: Tensor | None = None, memory: None = None) -> Tensor:
+        """Run all blocks on embedded tokens; every position sees all others."""
+        return self(x, repeat(attend_everywhere))
+
+    def project(self, x: Tensor, positions: Positions | None = None) -> Tensor:
+        """Return logits ``[P, V]`` at the ``positions`` of ``x [R, N, D]``, or ``[..., V]`` if None."""
+        if positions is not None:
+            x = x[positions]
+        return self.to_vocabulary(self.norm(x))
 
     def output_weight(self) -> Tensor:
         return self.output.weight
 
 
 class Reader:
-    """A causal network that reads rows token by token and keeps the keys and values of what it has read.
+    """Runs a Llama causally, token by token, with a cache of keys and values.
 
     Args:
-        rows, positions: how many rows are read, and the most tokens in each.
+        network: the Llama.
+        rows, positions: size of the cache: number of rows, and maximum number of tokens in each.
     """
 
     def __init__(self, network: Llama, rows: int, positions: int) -> None:
@@ -159,14 +187,14 @@ class Reader:
         self.memories: list[KeyValue] = [(weight.new_empty(shape), weight.new_empty(shape)) for _ in network.blocks]
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        """Read ``tokens [R, n]``, the next ones of every row; the logits ``[R, V]`` of what follows the last."""
+        """Append ``tokens [R, n]`` to the rows and return the logits ``[R, V]`` of the token after the last."""
         attends = (partial(self._attend, memory) for memory in self.memories)
         states = self.network(self.network.tokens(tokens), attends, first=self.length)
         self.length += tokens.shape[1]
         return self.network.project(states[:, -1])
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with these ``rows`` only (indices or bool)."""
+        """Keep only these ``rows`` (indices or mask)."""
         self.memories = [(keys[rows], values[rows]) for keys, values in self.memories]
 
     def _attend(self, memory: KeyValue, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -174,4 +202,4 @@ class Reader:
         for kept, new in zip(memory, (key, value), strict=True):
             kept[:, :, start:end] = new
         keys, values = (kept[:, :, :end].type_as(query) for kept in memory)
-        return left_to_right(start, end - start, query.device)(query, keys, values)
+        return attend_left_to_right(start, end - start, query.device)(query, keys, values)

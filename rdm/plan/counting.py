@@ -15,6 +15,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -22,6 +23,7 @@ from torch.utils.flop_counter import flop_registry, register_flop_formula, sdpa_
 from torch.utils.module_tracker import ModuleTracker
 
 from rdm.data.batching import Batch
+from rdm.models.layers import attention_backend
 from rdm.systems.base import System
 from rdm.training.optim import Optimization
 from rdm.vocab import Vocab
@@ -176,7 +178,8 @@ def count_step(system: System, batch: Batch, vocab: Vocab, precision: str = "32-
     # Gradients are freed at once: they are counted with the parameters.
     hooks = [p.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None)) for p in system.parameters()]
     for mode, tracker in ((flops, flops.tracker), (memory, nullcontext())):
-        with mode, tracker:
+        # Fake tensors are on the CPU, but the attention counted is that of a GPU.
+        with mode, tracker, attention_backend(scaled_dot_product_attention):
             with torch.autocast("cpu", AUTOCAST_DTYPES.get(precision), enabled=precision in AUTOCAST_DTYPES):
                 loss = root(batch)
             loss.backward()

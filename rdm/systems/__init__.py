@@ -1,1 +1,1 @@
-"""What is trained and evaluated: a :class:`~rdm.systems.base.System`, chosen by ``system=``."""
+"""Systems: models with a training loss and a way to generate, chosen by ``system=``."""

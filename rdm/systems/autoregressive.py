@@ -1,4 +1,4 @@
-"""The autoregressive baseline: the same Transformer, trained to predict the next token, decoded by beam search."""
+"""The autoregressive baseline: the same Transformer with a causal decoder and beam search."""
 
 from collections.abc import Callable
 
@@ -6,21 +6,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rdm.cross_entropy import smoothed_cross_entropy
 from rdm.data.batching import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.beam import BeamSearch
-from rdm.diffusion.objective import smoothed_cross_entropy
 from rdm.errors import require
 from rdm.models.causal import CausalDecoder, Continuation
-from rdm.systems.base import Candidates, Hypotheses, Likelihood, System, Term
+from rdm.systems.base import Candidates, Hypotheses, Likelihood, System
+from rdm.terms import Term
 from rdm.vocab import Vocab
 
 
 class AutoregressiveSystem(System):
-    """Cross-entropy of every token given the source and the tokens before it.
+    """Trained by the cross-entropy of every token, conditioned on the source and the tokens before it.
 
     Args:
-        label_smoothing: spread over all ids that can follow: everything but ``<pad>``, ``<mask>`` and ``<bos>``.
+        vocab: size and special ids.
+        decoder: the network.
+        label_smoothing: share of the target mass spread over all ids except ``<pad>``, ``<mask>`` and ``<bos>``.
     """
 
     predictable: Tensor
@@ -36,16 +39,21 @@ class AutoregressiveSystem(System):
 
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
         before, target = batch.target[:, :-1], batch.target[:, 1:]
-        real = (target != self.vocab.pad).nonzero(as_tuple=True)  # a GPU is waited for, only here
+        real = (target != self.vocab.pad).nonzero(as_tuple=True)  # the only device synchronisation of the step
         logits = self.decoder(before, self.decoder.encode(batch.source), real)
         loss = smoothed_cross_entropy(logits, target[real], self.predictable, self.label_smoothing)
         return [Term("cross_entropy", loss.sum(), "next")]
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Add the ``next`` tokens: those with a token before them, that is all but ``<bos>``."""
+        target = batch.target
+        return {**super().counts(batch), "next": ((target != self.vocab.pad) & (target != self.vocab.bos)).sum()}
 
     @torch.inference_mode()
     def likelihood(
         self, batch: Batch, draws: int | None = None, generator: torch.Generator | None = None
     ) -> Likelihood:
-        """``-log p(text <eos> | source)``; there is nothing to draw."""
+        """Return the exact ``-log p(text <eos> | source)``; ``draws`` is not used."""
         before, target = batch.target[:, :-1], batch.target[:, 1:]
         real = target != self.vocab.pad
         nats = torch.zeros(target.shape, dtype=torch.float64, device=target.device)
@@ -62,7 +70,7 @@ class AutoregressiveSystem(System):
         observer: Callable[[Tensor, Tensor], None] | None = None,
         template: Tensor | None = None,
     ) -> Hypotheses:
-        require(template is None, "template: a model that writes from left to right cannot fill blanks")
+        require(template is None, "template: an autoregressive model cannot fill blanks")
         write = Continuation(self.decoder, self.decoder.encode(source))
         first = torch.full_like(source[:, 0], self.vocab.bos)
         best = decoding.run(write, first, self.decoder.max_length, self.vocab, observer)
@@ -73,5 +81,5 @@ class AutoregressiveSystem(System):
     def check(self, decoding: Decoding) -> None:
         require(
             isinstance(decoding, BeamSearch),
-            f"decoding={decoding.name}: an autoregressive model is decoded by decoding=beam or decoding=greedy",
+            f"decoding={decoding.name} does not fit an autoregressive model; use decoding=beam or decoding=greedy",
         )

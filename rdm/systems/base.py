@@ -1,4 +1,4 @@
-"""The interface between a model with its mathematics and everything around it (module, callbacks, scripts)."""
+"""The interface of a trainable system, used by the training module, callbacks and scripts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -8,38 +8,30 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from rdm.data.batching import Batch, counts_of
+from rdm.data.batch import Batch
 from rdm.decoding.candidates import Selection
+from rdm.describe import Described
+from rdm.terms import Term
 from rdm.vocab import Vocab
 
 
 @dataclass(frozen=True)
-class Term:
-    """One part of a loss, as a sum: divided by the ``unit``s in the whole optimiser step, times ``factor``."""
-
-    name: str
-    total: Tensor
-    unit: str  # a key of Batch.counts
-    factor: float = 1.0
-
-
-@dataclass(frozen=True)
 class Candidates:
-    """All that was decoded for ``B`` sources, ``m`` texts each."""
+    """All ``m`` candidates decoded for each of ``B`` sources."""
 
     tokens: Tensor  # [B, m, N]
     scores: Tensor  # [B, m]
-    chosen: Tensor  # [B] which of the m was returned
+    chosen: Tensor  # [B] index of the returned candidate
 
 
 @dataclass(frozen=True)
 class Hypotheses:
-    """What was generated for ``B`` sources."""
+    """The texts generated for ``B`` sources."""
 
     tokens: Tensor  # [B, N] ids, with special symbols and padding
     scores: Tensor  # [B]
-    rows: Tensor  # [B] which of the rows an observer saw this one was
-    candidates: Candidates | None = None  # where there was a choice
+    rows: Tensor  # [B] index of each text among the rows that an observer sees
+    candidates: Candidates | None = None  # None if only one text was decoded
     calls: Tensor | None = None  # [B] network calls for the returned row, if counted
 
 
@@ -48,12 +40,12 @@ class Likelihood:
     """The negative log-likelihood of ``B`` targets, the end of the text included."""
 
     nats: Tensor  # [B] float64
-    tokens: Tensor  # [B] what it is divided by: the tokens of the text, and one for its end
+    tokens: Tensor  # [B] denominator for a mean: the tokens of the text, and one for its end
     kind: Literal["exact", "bound", "surrogate"]
 
 
 def choose(tokens: Tensor, scores: Tensor, sources: int, selection: Selection, vocab: Vocab) -> Hypotheses:
-    """The selected one of the candidates of each source: ``tokens [B * m, N]``, ``scores [B * m]``."""
+    """Select one candidate for each source from ``tokens [B * m, N]`` with ``scores [B * m]``."""
     tokens, scores = tokens.unflatten(0, (sources, -1)), scores.view(sources, -1)
     chosen = selection(tokens, vocab.is_ordinary(tokens), scores)
     first = torch.arange(sources, device=tokens.device)
@@ -65,20 +57,29 @@ def choose(tokens: Tensor, scores: Tensor, sources: int, selection: Selection, v
     )
 
 
-class System(nn.Module, ABC):
-    """Something that can be trained on batches and generate from them."""
+class System(Described, nn.Module, ABC):
+    """A model with a training loss and a way to generate text."""
 
-    open_ended = False  # whether it continues text, instead of reading a source
+    open_ended = False  # True if it continues text instead of reading a source
+
     vocab: Vocab
 
     @abstractmethod
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
-        """The parts of the training loss, as sums over the batch."""
+        """Return the terms of the training loss, as sums over the batch."""
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
-        """The denominators that terms of the loss name as their ``unit``; a given prefix is not counted."""
-        given = batch.source.shape[1] if self.open_ended else 0
-        return counts_of(batch.target[:, given:], self.vocab)
+        """Return the denominators of the loss terms, as scalars on the device of the batch.
+
+        Always ``sentences`` and target ``tokens`` (without padding); subclasses add the other units of their terms.
+        """
+        learned = self.learned_tokens(batch)
+        sentences = torch.tensor(len(learned), device=learned.device)
+        return {"sentences": sentences, "tokens": (learned != self.vocab.pad).sum()}
+
+    def learned_tokens(self, batch: Batch) -> Tensor:
+        """Return the target tokens of a batch without the prefix that an open-ended system only reads."""
+        return batch.target[:, batch.source.shape[1] :] if self.open_ended else batch.target
 
     @abstractmethod
     def generate(
@@ -89,23 +90,32 @@ class System(nn.Module, ABC):
         observer: Callable[..., None] | None = None,
         template: Tensor | None = None,
     ) -> Hypotheses:
-        """Outputs for sources ``[B, S]`` (see :class:`~rdm.data.batching.Batch`); a given prefix is not repeated.
+        """Generate a text for each of the sources ``[B, S]`` (see :class:`~rdm.data.batching.Batch`).
 
-        With a ``template [B, N]`` only its ``<mask>`` symbols are filled, and everything else stays as it is.
+        The prefix that an open-ended system continues is not part of its output.
+
+        Args:
+            source: the sources.
+            decoding: a decoding strategy that :meth:`check` accepts.
+            generator: source of randomness.
+            observer: called after each iteration; see the decoding strategy.
+            template: ``[B, N]`` targets of which only the ``<mask>`` symbols are filled.
         """
-
-    def counts(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the denominators of the loss terms, by :attr:`Term.unit`, as scalar tensors."""
-        return batch.counts
 
     def likelihood(
         self, batch: Batch, draws: int | None = None, generator: torch.Generator | None = None
     ) -> Likelihood | None:
-        """How likely the targets are, with ``draws`` Monte-Carlo draws (None: as exact as can be); None if unknown."""
+        """Return the likelihood of the targets, or None if the system has none.
+
+        Args:
+            batch: sources and targets.
+            draws: number of Monte-Carlo draws; None is as exact as possible.
+            generator: source of randomness.
+        """
         return None
 
     def check(self, decoding: Any) -> None:
-        """Raise a :class:`~rdm.errors.UserError` if this system cannot be decoded that way."""
+        """Raise a :class:`~rdm.errors.UserError` if ``decoding`` does not fit this system."""
 
     def fit_to(self, target_counts: Callable[[], Tensor]) -> None:
-        """Take what is needed from the training data before training; ``target_counts()`` gives ``[V]`` id counts."""
+        """Fit the system to the training data; ``target_counts()`` computes id counts ``[V]``."""

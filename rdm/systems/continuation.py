@@ -1,4 +1,4 @@
-"""What the language models share: a prompt that can be continued, and where a continuation ends."""
+"""Shared by the language models: checking prompts and truncating continuations."""
 
 from torch import Tensor
 
@@ -7,13 +7,13 @@ from rdm.vocab import Vocab
 
 
 def check_prompt(source: Tensor, vocab: Vocab, max_length: int) -> None:
-    """Prompts ``[B, S]`` are of one length, with room for at least one more token."""
-    given = source.shape[1]
-    require(given < max_length, f"the prompt has {given} tokens; at most {max_length - 1} leave room to continue")
+    """Raise unless prompts ``[B, S]`` have the same length and leave room for at least one more token."""
+    length = source.shape[1]
+    require(length < max_length, f"the prompt has {length} tokens; at most {max_length - 1} leave room to continue")
     require(not bool((source == vocab.pad).any()), "prompts that are continued together must have the same length")
 
 
-def cut(tokens: Tensor, vocab: Vocab, max_tokens: int) -> Tensor:
-    """Continuations ``[B, N]``, no longer than ``max_tokens``; the first ``<eos>`` and all behind it become padding."""
+def truncate(tokens: Tensor, vocab: Vocab, max_tokens: int) -> Tensor:
+    """Truncate continuations ``[B, N]`` to ``max_tokens``, and at the first ``<eos>`` (by padding)."""
     tokens = tokens[:, :max_tokens]
     return tokens.masked_fill((tokens == vocab.eos).cumsum(1) > 0, vocab.pad)

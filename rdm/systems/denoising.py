@@ -1,88 +1,72 @@
-"""What every diffusion system shares: the mathematics and the denoiser, whatever the denoiser is given to read."""
+"""The base of diffusion systems over tokens: process, noised copies, objective and denoiser."""
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from rdm.data.batching import Batch
 from rdm.decoding.base import Decoding
-from rdm.decoding.sampler import Denoise, Sampler
+from rdm.decoding.sampler import Sampler
+from rdm.diffusion.copies import NoisedCopies
+from rdm.diffusion.noised import Denoise
 from rdm.diffusion.objective import Objective
-from rdm.diffusion.pairing import Pairing
-from rdm.diffusion.process import Corruption, DiffusionProcess
+from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import UserError
+from rdm.models.denoiser import Denoiser
 from rdm.models.encoder_decoder import Memory
 from rdm.models.layers import Positions
-from rdm.systems.base import System, Term
+from rdm.systems.base import System
 from rdm.vocab import Vocab
 
 
-class Denoises(Protocol):
-    """A network that guesses the clean text; ``memory`` is what it has read of a source, None where there is none."""
-
-    def __call__(self, x_t: Tensor, t: Tensor, memory: Any, positions: Positions | None = None) -> Tensor:
-        """Logits ``[P, V]`` at the ``positions`` of noised tokens ``[R, N]`` at steps ``[R]``."""
-
-    def restrict(self, predictable: Tensor) -> None:
-        """Never predict the ids that are false in ``predictable [V]``."""
-
-
 class DenoisingSystem(System):
-    """A process, a way to draw noised copies, an objective and a denoiser."""
+    """Trains a denoiser on noised copies of the targets.
+
+    Args:
+        vocab: size and special ids.
+        process: the forward process.
+        copies: draws the noised copies of a batch (config group ``diffusion/pairing``).
+        objective: the training loss.
+        denoiser: the network.
+    """
 
     def __init__(
         self,
         vocab: Vocab,
         process: DiffusionProcess,
-        pairing: Pairing,
+        copies: NoisedCopies,
         objective: Objective,
-        denoiser: Denoises,
+        denoiser: Denoiser,
     ) -> None:
         super().__init__()
         self.vocab = vocab
         self.process = process
-        self.pairing = pairing
+        self.copies = copies
         self.objective = objective
         self.denoiser = denoiser
         denoiser.restrict(process.noise.learnable)
-        # The loss is a mean over the tokens that can be noised: with or without the special symbols.
-        self.unit = "tokens" if process.noise.learnable[vocab.eos] else "ordinary"
 
-    def diffusion_term(self, corruption: Corruption, memory: Any, sentences: int) -> Term:
-        """The objective, as a mean over the noised copies of each of the ``sentences``."""
-        positions = self.objective.positions(corruption).nonzero(as_tuple=True)  # a GPU is waited for, only here
-        logits = self.denoiser(corruption.x_t, corruption.t, memory, positions)
-        losses = self.objective.losses(logits, corruption.at(positions), self.process)
-        copies = len(corruption.x0) // sentences
-        return Term("diffusion", losses.sum() / copies, self.unit)
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Add the ``ordinary`` tokens (no special symbols) and the counts of the objective."""
+        learned = self.learned_tokens(batch)
+        ordinary = self.vocab.is_ordinary(learned).sum()
+        return {**super().counts(batch), "ordinary": ordinary, **self.objective.counts(learned, self.vocab)}
 
-    def _denoise(self, memory: Memory | None) -> Denoise:
-        """The denoiser as a sampler calls it; sources about which nothing is asked any more are left out."""
-        kept: Tensor | None = None
-        rest = memory
+    def denoise(self, memory: Memory | None) -> Denoise:
+        """Bind the denoiser to encoded sources, for decoding and likelihoods.
 
-        def denoise(tokens: Tensor, t: Tensor, positions: Tensor) -> Tensor:
-            nonlocal kept, rest
-            sources = len(tokens) if memory is None else len(memory)
-            asked = positions.reshape(sources, -1).any(1)
-            if asked.all():
-                return self.denoiser(tokens, t, memory, positions)
-            if not asked.any():
-                return torch.zeros(0, self.vocab.size, device=tokens.device)
-            rows = asked.repeat_interleave(len(tokens) // sources)
-            if memory is not None and (kept is None or not torch.equal(kept, asked)):
-                kept, rest = asked, memory.select(asked)  # a copy, made when sources leave and not at every iteration
-            return self.denoiser(tokens[rows], t[rows], rest, positions[rows])
-
-        return denoise
+        Samplers receive the result in ``Sampler.run``: guidance wraps it there.
+        """
+        return ActiveSources(self.denoiser, memory)
 
     def likelihood_kind(self) -> Literal["bound", "surrogate"]:
-        """What the negative log-likelihood of such a system is."""
+        """Return what the negative log-likelihood of this system is."""
         return "bound" if self.objective.is_bound(self.process) else "surrogate"
 
     def as_sampler(self, decoding: Decoding) -> Sampler:
-        """The strategy, checked to be one for this process."""
+        """Return ``decoding`` if it fits this process; raise otherwise."""
         if not isinstance(decoding, Sampler):
             raise UserError(f"decoding={decoding.name} is not for diffusion over tokens; try decoding=rdm")
         decoding.check(self.process)
@@ -90,3 +74,41 @@ class DenoisingSystem(System):
 
     def fit_to(self, target_counts: Callable[[], Tensor]) -> None:
         self.process.noise.fit(target_counts)
+
+
+class BoundDenoiser:
+    """A denoiser bound to encoded sources (a :data:`~rdm.diffusion.noised.Denoise`).
+
+    Args:
+        denoiser: the network.
+        memory: the encoded sources; None for a network without encoder.
+    """
+
+    def __init__(self, denoiser: Denoiser, memory: Memory | None) -> None:
+        self.denoiser, self.memory = denoiser, memory
+
+    def __call__(self, x_t: Tensor, t: Tensor, positions: Positions) -> Tensor:
+        return self.denoiser(x_t, t, self.memory, positions)
+
+
+class ActiveSources(BoundDenoiser):
+    """Runs the denoiser only on sources with a requested position; ``positions`` must be a mask."""
+
+    def __init__(self, denoiser: Denoiser, memory: Memory | None) -> None:
+        super().__init__(denoiser, memory)
+        self._active: Tensor | None = None
+        self._selected = memory
+
+    def __call__(self, x_t: Tensor, t: Tensor, positions: Positions) -> Tensor:
+        assert isinstance(positions, Tensor)
+        sources = len(x_t) if self.memory is None else len(self.memory)
+        active = positions.reshape(sources, -1).any(1)
+        if active.all():
+            return super().__call__(x_t, t, positions)
+        if not active.any():
+            return torch.zeros(0, self.denoiser.network.vocab.size, device=x_t.device)
+        if self.memory is not None and (self._active is None or not torch.equal(self._active, active)):
+            # A copy, made only when the set of active sources changes.
+            self._active, self._selected = active, self.memory.select(active)
+        rows = active.repeat_interleave(len(x_t) // sources)
+        return self.denoiser(x_t[rows], t[rows], self._selected, positions[rows])

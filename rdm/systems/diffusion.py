@@ -1,4 +1,4 @@
-"""Discrete diffusion with an encoder-decoder denoiser: the four systems of the paper, and any other combination."""
+"""Seq2seq discrete diffusion: the four systems of the paper, and other combinations of their parts."""
 
 from dataclasses import replace
 
@@ -9,44 +9,46 @@ from torch.nn import functional
 from rdm.data.batching import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.sampler import Canvas, Observer, Sampler
+from rdm.diffusion.copies import NoisedCopies
 from rdm.diffusion.likelihood import negative_log_likelihood
 from rdm.diffusion.objective import Objective
-from rdm.diffusion.pairing import Pairing
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
-from rdm.models.denoiser import Denoiser
-from rdm.systems.base import Hypotheses, Likelihood, Term, choose
-from rdm.systems.denoising import DenoisingSystem
+from rdm.models.denoiser import Seq2SeqDenoiser
+from rdm.systems.base import Hypotheses, Likelihood, choose
+from rdm.systems.denoising import BoundDenoiser, DenoisingSystem
+from rdm.terms import Term
 from rdm.vocab import Vocab
 
 
 class DiffusionSystem(DenoisingSystem):
-    """A denoiser that reads a source, and guesses from it how long the target is.
+    """Reads a source, predicts the length of the target, and denoises a text of that length.
 
     Args:
-        length_factor: weight of the length loss (mean over sentences) beside the diffusion loss (mean over tokens).
+        vocab, process, copies, objective, denoiser: see :class:`~rdm.systems.denoising.DenoisingSystem`.
+        length_factor: weight of the length loss (mean over sentences) added to the diffusion loss (mean over tokens).
     """
 
-    denoiser: Denoiser
+    denoiser: Seq2SeqDenoiser
 
-    def __init__(
+    def __init__(  # configurations are checked against this signature
         self,
         vocab: Vocab,
         process: DiffusionProcess,
-        pairing: Pairing,
+        copies: NoisedCopies,
         objective: Objective,
-        denoiser: Denoiser,
+        denoiser: Seq2SeqDenoiser,
         length_factor: float = 0.01,
     ) -> None:
-        super().__init__(vocab, process, pairing, objective, denoiser)
+        super().__init__(vocab, process, copies, objective, denoiser)
         self.length_factor = length_factor
 
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
-        corruption = self.pairing(self.process, batch.target, generator)
+        noised = self.copies(self.process, batch.target, generator)
         memory = self.denoiser.encode(batch.source)
         lengths = (batch.target != self.vocab.pad).sum(1) - 2  # without <bos> and <eos>
         return [
-            self.diffusion_term(corruption, memory, len(batch.target)),
+            *self.objective.terms(BoundDenoiser(self.denoiser, memory), noised, self.process, generator),
             Term(
                 "length",
                 functional.cross_entropy(self.denoiser.length_logits(memory).float(), lengths, reduction="sum"),
@@ -70,7 +72,7 @@ class DiffusionSystem(DenoisingSystem):
             canvas = self.canvas(lengths)
         else:
             canvas = Canvas(template, pinned=template != self.vocab.mask)
-        decoded = decoding.run(self.process, self._denoise(memory), canvas, generator, observer)
+        decoded = decoding.run(self.process, self.denoise(memory), canvas, generator, observer)
         best = choose(decoded.tokens, decoded.scores, len(source), decoding.selection, self.vocab)
         return replace(best, rows=decoded.rows[best.rows], calls=decoded.calls[best.rows])
 
@@ -78,10 +80,10 @@ class DiffusionSystem(DenoisingSystem):
     def likelihood(
         self, batch: Batch, draws: int | None = None, generator: torch.Generator | None = None
     ) -> Likelihood:
-        """A bound on ``-log p(length | source) - log p(text | length, source)``."""
+        """Return a bound on ``-log p(length | source) - log p(text | length, source)``."""
         memory, target = self.denoiser.encode(batch.source), batch.target
         lengths = (target != self.vocab.pad).sum(1) - 2
-        text = negative_log_likelihood(self.process, self.objective, self._denoise(memory), target, draws, generator)
+        text = negative_log_likelihood(self.process, self.objective, self.denoise(memory), target, draws, generator)
         length = functional.cross_entropy(self.denoiser.length_logits(memory).float(), lengths, reduction="none")
         ends = (target == self.vocab.bos) | (target == self.vocab.eos)
         return Likelihood(
@@ -91,7 +93,7 @@ class DiffusionSystem(DenoisingSystem):
         )
 
     def canvas(self, lengths: Tensor) -> Canvas:
-        """Rows ``<bos> . . . <eos> <pad> ...``, ``m`` a source with ``lengths [B, m]`` free positions each."""
+        """Return ``m`` rows ``<bos> . . . <eos> <pad> ..`` per source with ``lengths [B, m]`` free positions."""
         columns = torch.arange(int(lengths.max()) + 2, device=lengths.device)
         end = (lengths.flatten() + 1)[:, None]
         tokens = torch.where(columns < end, self.vocab.mask, self.vocab.pad)

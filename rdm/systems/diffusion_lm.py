@@ -1,4 +1,4 @@
-"""Discrete diffusion over open-ended text: a window of tokens of which the first may be given."""
+"""Discrete diffusion over open-ended text: windows of tokens that may begin with a prefix."""
 
 import torch
 from torch import Tensor
@@ -6,58 +6,59 @@ from torch import Tensor
 from rdm.data.batching import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.sampler import Canvas, Observer, Sampler
+from rdm.diffusion.copies import NoisedCopies
 from rdm.diffusion.likelihood import negative_log_likelihood
 from rdm.diffusion.objective import Objective
-from rdm.diffusion.pairing import Pairing
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
-from rdm.models.decoder_only import DecoderOnly
-from rdm.systems.base import Hypotheses, Likelihood, Term
-from rdm.systems.continuation import check_prompt, cut
-from rdm.systems.denoising import DenoisingSystem
+from rdm.models.denoiser import OpenEndedDenoiser
+from rdm.systems.base import Hypotheses, Likelihood
+from rdm.systems.continuation import check_prompt, truncate
+from rdm.systems.denoising import BoundDenoiser, DenoisingSystem
+from rdm.terms import Term
 from rdm.vocab import Vocab
 
 
 class DiffusionLanguageModel(DenoisingSystem):
-    """A denoiser of windows; the given prefix is neither noised nor learned nor counted.
+    """Denoises windows of text; a prefix is neither noised nor learned nor counted.
 
-    Under absorbing noise ``<eos>``, which stands between documents, is noised and learned like any other token. The
-    other noises leave special symbols alone, so such a model sees ``<eos>`` but never writes one.
+    With absorbing noise ``<eos>``, the separator of documents, is noised and learned like any other token. The other
+    noises never touch special symbols, so such a model reads ``<eos>`` but never writes one.
 
     Args:
-        max_tokens: most tokens of a continuation; what else the ``denoiser.max_length`` positions hold is cut off.
+        vocab, process, copies, objective, denoiser: see :class:`~rdm.systems.denoising.DenoisingSystem`.
+        max_tokens: maximum number of tokens in a continuation; the rest of the ``denoiser.max_length`` positions is
+            discarded.
     """
-
-    denoiser: DecoderOnly
 
     open_ended = True
 
-    def __init__(
+    def __init__(  # configurations are checked against this signature
         self,
         vocab: Vocab,
         process: DiffusionProcess,
-        pairing: Pairing,
+        copies: NoisedCopies,
         objective: Objective,
-        denoiser: DecoderOnly,
+        denoiser: OpenEndedDenoiser,
         max_tokens: int = 128,
     ) -> None:
-        super().__init__(vocab, process, pairing, objective, denoiser)
+        super().__init__(vocab, process, copies, objective, denoiser)
         require(max_tokens >= 1, f"system.max_tokens must be at least 1, got {max_tokens}")
         self.max_tokens = max_tokens
 
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
-        given = torch.arange(batch.target.shape[1], device=batch.target.device) < batch.source.shape[1]
-        corruption = self.pairing(self.process, batch.target, generator).keep_clean(given)
-        return [self.diffusion_term(corruption, None, len(batch.target))]
+        prefix = torch.arange(batch.target.shape[1], device=batch.target.device) < batch.source.shape[1]
+        noised = self.copies(self.process, batch.target, generator).keep_clean(prefix)
+        return self.objective.terms(BoundDenoiser(self.denoiser, None), noised, self.process, generator)
 
     @torch.inference_mode()
     def likelihood(
         self, batch: Batch, draws: int | None = None, generator: torch.Generator | None = None
     ) -> Likelihood:
-        """A bound on ``-log p`` of a whole window; special symbols that are never noised are given."""
-        require(batch.source.shape[1] == 0, "the likelihood is that of whole windows: nothing can be given")
+        """Return a bound on ``-log p`` of whole windows, conditioned on symbols that are never noised."""
+        require(batch.source.shape[1] == 0, "the likelihood is defined for whole windows, without a prefix")
         target = batch.target
-        nats = negative_log_likelihood(self.process, self.objective, self._denoise(None), target, draws, generator)
+        nats = negative_log_likelihood(self.process, self.objective, self.denoise(None), target, draws, generator)
         return Likelihood(nats, self.process.learnable(target).sum(1), self.likelihood_kind())
 
     @torch.inference_mode()
@@ -69,20 +70,20 @@ class DiffusionLanguageModel(DenoisingSystem):
         observer: Observer | None = None,
         template: Tensor | None = None,
     ) -> Hypotheses:
-        require(template is None, "template: open-ended text has no targets with blanks")
+        require(template is None, "template: an open-ended system cannot fill blanks")
         check_prompt(source, self.vocab, self.denoiser.max_length)
-        decoded = decoding.run(self.process, self._denoise(None), self.canvas(source), generator, observer)
-        continuation = cut(decoded.tokens[:, source.shape[1] :], self.vocab, self.max_tokens)
+        decoded = decoding.run(self.process, self.denoise(None), self.canvas(source), generator, observer)
+        continuation = truncate(decoded.tokens[:, source.shape[1] :], self.vocab, self.max_tokens)
         rows = torch.arange(len(source), device=source.device)
         return Hypotheses(continuation, decoded.scores, rows, calls=decoded.calls)
 
     def canvas(self, source: Tensor) -> Canvas:
-        """Rows of ``denoiser.max_length`` positions that begin with ``source [B, S]``."""
-        rows, given = source.shape
+        """Return rows of ``denoiser.max_length`` positions that begin with ``source [B, S]``."""
+        rows, prefix = source.shape
         tokens = source.new_full((rows, self.denoiser.max_length), self.vocab.mask)
-        tokens[:, :given] = source
+        tokens[:, :prefix] = source
         pinned = torch.zeros_like(tokens, dtype=torch.bool)
-        pinned[:, :given] = True
+        pinned[:, :prefix] = True
         return Canvas(tokens, pinned)
 
     def check(self, decoding: Decoding) -> None:

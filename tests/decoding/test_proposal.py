@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rdm import cross_entropy
+from rdm.cross_entropy import rows_at_once
 from rdm.decoding.proposal import Proposal, sample_ids
-from rdm.diffusion import chunks
-from rdm.diffusion.chunks import rows_at_once
 from rdm.errors import UserError
 from rdm.models.layers import BARRED
 from tests.decoding.helpers import p_value, seeded
@@ -187,7 +187,7 @@ def test_reproducible_by_seed() -> None:
 def test_scores_do_not_depend_on_the_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
     logits = torch.randn(11, 30, generator=torch.Generator().manual_seed(0))
     tokens, expected = Proposal()(logits)
-    monkeypatch.setattr(chunks, "CACHE", 4 * 30)
+    monkeypatch.setattr(cross_entropy, "CPU_CHUNK", 4 * 30)
     assert torch.equal(Proposal()(logits)[1], expected)
     torch.testing.assert_close(expected, logits.log_softmax(-1).gather(1, tokens[:, None]).squeeze(1))
 

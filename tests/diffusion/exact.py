@@ -1,7 +1,7 @@
 """Discrete diffusion by brute force: transition matrices, products and Bayes' rule, in float64 NumPy.
 
-The numbers the tests compare with (``alpha_t``, noise probabilities, every distribution) are worked out here from their
-definitions; of ``rdm`` only the objects under test are built, none of their formulas is used.
+The reference values (``alpha_t``, noise probabilities, all distributions) are computed here from their definitions. The
+objects under test are built from ``rdm``, but none of its formulas is used.
 """
 
 import math
@@ -20,7 +20,7 @@ SENTENCE_VOCAB = Vocab(size=9)  # pad 0, mask 1, bos 2, eos 3, unk 4, ordinary 5
 ORDINARY = (2, 3, 4, 5)
 STEPS = 6
 COUNTS = torch.tensor([50, 7, 1, 8, 27, 64])  # ** (1 / 1.5): 1, 4, 9, 16 for the ordinary ids
-TABLE = (1.0, 0.95, 0.8, 0.5, 0.3, 0.1, 0.02)  # does not reach 0, unlike the others
+TABLE = (1.0, 0.95, 0.8, 0.5, 0.3, 0.1, 0.02)  # does not reach 0, unlike the other schedules
 
 NOISES = ("absorbing", "uniform", "unigram", "mixture")
 SCHEDULES = ("linear", "cosine", "sqrt", "table")
@@ -48,7 +48,7 @@ def alphas(name: str, steps: int = STEPS) -> list[float]:
 
 
 def build_noise(name: str, vocab: Vocab = VOCAB, counts: Tensor = COUNTS) -> noise.Noise:
-    """The package's noise of that name, ready to draw from."""
+    """Build the noise of that name, fitted and ready to sample."""
     kind = {"absorbing": noise.Absorbing, "uniform": noise.Uniform, "unigram": noise.Unigram, "mixture": noise.Mixture}
     built = kind[name](vocab)
     built.fit(lambda: counts)
@@ -56,14 +56,14 @@ def build_noise(name: str, vocab: Vocab = VOCAB, counts: Tensor = COUNTS) -> noi
 
 
 def build_schedule(name: str, steps: int = STEPS) -> schedule.Schedule:
-    """The package's schedule of that name."""
+    """Build the schedule of that name."""
     if name == "table":
         return schedule.Table(alphas("table", steps))
     return {"linear": schedule.Linear, "cosine": schedule.Cosine, "sqrt": schedule.Sqrt}[name](steps)
 
 
 def build_process(noise_name: str, schedule_name: str, steps: int = STEPS) -> DiffusionProcess:
-    """The package's process over :data:`VOCAB`."""
+    """Build a process over :data:`VOCAB`."""
     return DiffusionProcess(build_schedule(schedule_name, steps), build_noise(noise_name))
 
 
@@ -102,7 +102,7 @@ class Chain:
         return self.model(np.eye(len(self.noise))[x0], x_t, t, s)
 
     def model(self, f: np.ndarray, x_t: int, t: int, s: int) -> np.ndarray:
-        """The same where ``x_0`` is only known to follow ``f``: ``p(x_s | x_t)``, ``[V]``."""
+        """``p(x_s | x_t)``, ``[V]``: the posterior for ``x_0`` distributed as ``f``."""
         joint = (f @ self.between(0, s)) * self.between(s, t)[:, x_t]
         return joint / joint.sum()
 
@@ -125,21 +125,21 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 def count(draws: Tensor, size: int) -> np.ndarray:
-    """How often each of ``size`` values occurs in each row of ``draws`` ``[R, N]``: ``[R, size]``."""
+    """Count each of ``size`` values in each row of ``draws [R, N]``: ``[R, size]``."""
     offset = torch.arange(len(draws))[:, None] * size
     return (draws + offset).flatten().bincount(minlength=len(draws) * size).view(len(draws), size).numpy()
 
 
 def assert_drawn_from(counts: np.ndarray, probs: np.ndarray, level: float = 1e-3) -> None:
-    """Chi-square test of every row of ``counts`` against its row of ``probs``, all rows together and the worst of them.
+    """Chi-square test of the rows of ``counts`` against the rows of ``probs``, jointly and for the worst row.
 
-    A value whose probability is zero (or as good as) must not occur at all.
+    A value of probability zero (or nearly so) must not occur.
     """
     statistics, freedoms = [], []
     for observed, prob in zip(counts, probs, strict=True):
         expected = prob / prob.sum() * observed.sum()
-        assert not observed[expected < 1e-6].any(), f"drew what cannot be drawn: {observed} where {expected} expected"
-        # The usual rule: cells with few expected counts join the largest.
+        assert not observed[expected < 1e-6].any(), f"drew values of probability zero: {observed}, expected {expected}"
+        # The usual rule: cells with few expected counts are merged into the largest.
         large, largest = expected >= 5, expected.argmax()
         cells, means = observed.astype(float), expected.copy()
         cells[largest] += observed[~large].sum()

@@ -1,4 +1,4 @@
-"""Gaussian diffusion against composed single steps, Bayes' rule for Gaussians, and draws."""
+"""Gaussian diffusion against composed single steps, Bayes' rule and samples."""
 
 import math
 
@@ -30,7 +30,7 @@ def step(process: GaussianProcess, t: int) -> float:
 
 
 def kept(process: GaussianProcess, s: int, t: int) -> float:
-    """The share of variance kept from ``s`` to ``t``, step by step."""
+    """The share of the variance kept from ``s`` to ``t``, as a product of steps."""
     return math.prod(step(process, u) for u in range(s + 1, t + 1))
 
 
@@ -55,7 +55,7 @@ def test_schedule_of_diffusion_lm() -> None:
     for t in (1, 500, 1999):
         assert float(alpha[t]) == pytest.approx((1 - math.sqrt(t / 2000 + 1e-4)) / 0.99, rel=1e-12)
     assert (alpha.diff() < 0).all()
-    assert 0 < alpha[2000] < 1e-6  # 1 - sqrt(1.0001) is below 0: the limit on a single step holds
+    assert 0 < alpha[2000] < 1e-6  # 1 - sqrt(1.0001) is below 0: the limit on a single step applies
     assert float(alpha[2000] / alpha[1999]) == pytest.approx(1e-3)
 
 
@@ -68,7 +68,7 @@ def test_marginal_is_the_composition_of_single_steps(process: GaussianProcess, t
     check_moments(process.corrupt(constant(1.5), all_at(t), seeded(t)), 1.5 * factor, variance)
 
 
-def test_clean_at_0_and_noise_at_the_end(process: GaussianProcess) -> None:
+def test_no_noise_at_0_and_only_noise_at_the_last_step(process: GaussianProcess) -> None:
     z0 = normal(torch.empty(4, 3, 5), seeded())
     assert torch.equal(process.corrupt(z0, torch.zeros(4, dtype=torch.long), seeded(1)), z0)
     noise = normal(z0, seeded(1))
@@ -77,7 +77,7 @@ def test_clean_at_0_and_noise_at_the_end(process: GaussianProcess) -> None:
     assert not torch.equal(gone, noise)
 
 
-def test_rows_have_steps_of_their_own(process: GaussianProcess) -> None:
+def test_steps_are_set_per_row(process: GaussianProcess) -> None:
     z0, t = normal(torch.empty(3, 2, 4, dtype=torch.float64), seeded()), torch.tensor([1, STEPS, 5])
     together = process.corrupt(z0, t, seeded(1))
     noise = normal(z0, seeded(1))
@@ -92,7 +92,7 @@ def test_points_have_the_noise_of_one_step(process: GaussianProcess) -> None:
 
 @pytest.mark.parametrize(("t", "s"), STRIDES)
 def test_posterior_is_bayes_rule(process: GaussianProcess, t: int, s: int) -> None:
-    """A prior ``q(z_s | z_0)`` times the likelihood of ``z_t``, by adding precisions."""
+    """The prior ``q(z_s | z_0)`` times the likelihood of ``z_t``, by adding precisions."""
     z0, z_t = normal(torch.empty(2, 6, 1, 1, dtype=torch.float64), seeded(t))
     alpha_s, beta = kept(process, 0, s), kept(process, s, t)
     mean, std = process.back(z_t, z0, t, s)
@@ -108,7 +108,7 @@ def test_posterior_is_bayes_rule(process: GaussianProcess, t: int, s: int) -> No
 
 @pytest.mark.parametrize(("t", "s"), [(7, 6), (7, 3)])
 def test_posterior_of_simulated_chains(process: GaussianProcess, t: int, s: int) -> None:
-    """Chains that go step by step: what the posterior leaves unexplained of ``z_s`` is noise of its variance."""
+    """In simulated chains, the residual of ``z_s`` is noise with the variance of the posterior."""
     z0, generator = constant(0.7), seeded(9)
     z_s = process.corrupt(z0, all_at(s), generator)
     z_t = z_s
@@ -123,7 +123,7 @@ def test_posterior_of_simulated_chains(process: GaussianProcess, t: int, s: int)
 @pytest.mark.parametrize("eta", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize(("t", "s"), STRIDES)
 def test_every_eta_has_the_same_marginals(process: GaussianProcess, t: int, s: int, eta: float) -> None:
-    """From ``z_t = sqrt(alpha_t) z_0 + sqrt(1 - alpha_t) eps`` the step back has variance ``1 - alpha_s`` in all."""
+    """The marginal variance after a reverse step is ``1 - alpha_s`` for every ``eta``."""
     alpha_t, alpha_s = float(process.alpha[t]), float(process.alpha[s])
     z0 = torch.tensor([[[0.4]]], dtype=torch.float64)
 
@@ -136,14 +136,14 @@ def test_every_eta_has_the_same_marginals(process: GaussianProcess, t: int, s: i
     assert (std == 0) == (eta == 0 or s == 0)
 
 
-def test_nearest_is_the_smallest_distance() -> None:
+def test_nearest_minimises_the_distance() -> None:
     z, embeddings = normal(torch.empty(4, 7, 5), seeded(0)), 2 * normal(torch.empty(50, 5), seeded(1))
     distances = (z[:, :, None] - embeddings).square().sum(-1)
     assert torch.equal(nearest(z, embeddings), distances.argmin(-1))
 
 
 def test_embeddings_round_to_themselves() -> None:
-    """Long ones too, which a product of vectors would prefer for their length."""
+    """A plain dot product would prefer long embeddings."""
     embeddings = normal(torch.empty(200, 8), seeded(2)) * torch.linspace(0.2, 5, 200)[:, None]
     assert torch.equal(nearest(embeddings, embeddings), torch.arange(200))
     assert not torch.equal((embeddings @ embeddings.T).argmax(1), torch.arange(200))

@@ -15,11 +15,11 @@ from tests.diffusion.exact import VOCAB, Chain, build_process, kl, random_denois
 
 STEPS, WIDTH = 3, 2
 STATES = list(product(range(VOCAB.size), repeat=WIDTH))  # of a sentence of two tokens
-REWEIGHTED = ReweightedCrossEntropy(Linear(), label_smoothing=0.1)  # as in training: its number must not be
+REWEIGHTED = ReweightedCrossEntropy(Linear(), label_smoothing=0.1)  # the bound must not depend on these
 
 
 class TableDenoiser:
-    """``f[t, first token, second token, position]``: what is said of one token depends on the whole sentence."""
+    """``f[t, first token, second token, position]``: each prediction depends on the whole sentence."""
 
     def __init__(self, seed: int) -> None:
         self.table = random_denoiser(seed, (STEPS + 1, VOCAB.size, VOCAB.size, WIDTH))
@@ -34,7 +34,7 @@ def marginal(chain: Chain, x0: tuple[int, ...], t: int, state: tuple[int, ...]) 
 
 
 def exact_bound(chain: Chain, denoise: TableDenoiser, x0: tuple[int, ...]) -> float:
-    """``KL(q(x_T|x_0) || q_noise) + sum_t E KL(q(x_{t-1}|x_t,x_0) || p(x_{t-1}|x_t))``, outcome by outcome."""
+    """``KL(q(x_T|x_0) || q_noise) + sum_t E KL(q(x_{t-1}|x_t,x_0) || p(x_{t-1}|x_t))``, by enumeration."""
     bound = sum(kl(chain.between(0, STEPS)[token], chain.noise) for token in x0)
     for t, state in product(range(1, STEPS + 1), STATES):
         weight = marginal(chain, x0, t, state)
@@ -89,7 +89,7 @@ def test_estimate_is_the_enumerated_bound(noise: str, schedule: str, objective: 
     assert objective.is_bound(process)
 
 
-def test_every_step_varies_less_than_drawn_steps() -> None:
+def test_visiting_every_step_has_less_variance_than_drawing_steps() -> None:
     process, clean = build_process("absorbing", "linear", STEPS), torch.tensor([[2, 5]]).expand(5_000, -1)
     spread = [
         negative_log_likelihood(process, REWEIGHTED, TableDenoiser(4), clean, draws, seeded()).std().item()
@@ -99,8 +99,11 @@ def test_every_step_varies_less_than_drawn_steps() -> None:
 
 
 def test_surrogate_is_not_a_bound() -> None:
-    """Uniform noise and a uniform ``f`` over K ids give every token ``log K`` nats; the loss that is told which tokens
-    are noise adds up to ``(1 - 1/K) log K``, which is less, and so is not called a bound."""
+    """It is below the likelihood if the loss knows which tokens are noise and the model does not.
+
+    With uniform noise and a uniform ``f`` over K ids every token costs ``log K`` nats, but the reweighted loss adds up
+    to ``(1 - 1/K) log K``.
+    """
     process, clean = build_process("uniform", "linear", STEPS), torch.tensor([[2, 5]]).expand(20_000, -1)
     denoise = TableDenoiser(0)
     denoise.table[..., 2:] = 1 / 4
@@ -110,13 +113,13 @@ def test_surrogate_is_not_a_bound() -> None:
     assert not REWEIGHTED.is_bound(process)
 
 
-def test_text_left_at_the_end_cannot_be_noise() -> None:
-    """A schedule that never reaches 0 leaves text where masks are expected: the likelihood is 0, the bound infinite."""
+def test_bound_is_infinite_if_text_remains_at_the_last_step() -> None:
+    """Masks are expected there: with a schedule that never reaches 0 the likelihood is 0."""
     process, clean = build_process("absorbing", "table", STEPS), torch.tensor([[2, 0]])
     assert process.prior_divergence(clean).tolist() == [[math.inf, 0.0]]
 
 
-def test_padding_costs_nothing() -> None:
+def test_padding_does_not_change_the_bound() -> None:
     process = build_process("uniform", "table", STEPS)
     one, two = (
         negative_log_likelihood(process, VariationalBound(), TableDenoiser(4), torch.tensor(rows), None, seeded())

@@ -31,7 +31,7 @@ def test_probabilities(name: str) -> None:
 @pytest.mark.parametrize("name", NOISES)
 @pytest.mark.parametrize("size", [12, 30_522, 50_000])
 def test_probabilities_sum_to_one(name: str, size: int) -> None:
-    """To float64 precision, whatever the size of the vocabulary."""
+    """To float64 precision, for any vocabulary size."""
     noise = build_noise(name, Vocab(size=size), torch.arange(size))
     assert noise.probs.sum().item() == pytest.approx(1, abs=1e-12)
 
@@ -47,8 +47,8 @@ def test_sample_follows_the_probabilities(name: str) -> None:
 
 @pytest.mark.parametrize("name", NOISES)
 @pytest.mark.parametrize("size", [9, 50_000])
-def test_extreme_uniforms_hit_only_possible_ids(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Uniforms of 0, just under 1 and exactly at the steps of the cumulative distribution still give possible ids."""
+def test_extreme_uniform_draws_give_possible_ids(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uniform draws of 0, just below 1 and exactly at the jumps of the CDF give ids of positive probability."""
     noise = build_noise(name, Vocab(size=size), torch.arange(size))
     steps = noise.probs.cumsum(0)
     extremes = torch.cat([torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64), noise.cdf, steps])
@@ -60,7 +60,7 @@ def test_extreme_uniforms_hit_only_possible_ids(name: str, size: int, monkeypatc
 
 @pytest.mark.parametrize("name", NOISES)
 def test_sample_is_reproducible(name: str) -> None:
-    """The same generator state gives the same draws, another state gives others (where there is a choice)."""
+    """Equal generator states give equal samples, different states different ones."""
     noise, like = build_noise(name), torch.zeros(3, 50, dtype=torch.long)
     first, again, other = (noise.sample(like, seeded(seed)) for seed in (1, 1, 2))
     assert torch.equal(first, again)
@@ -87,13 +87,13 @@ def test_learnable_and_support(noise: Noise, learnable: list[int], support: list
 
 
 def test_mixture_share() -> None:
-    """``mask_share`` of the mass is on the mask, the ordinary ids have the rest alike."""
+    """``mask_share`` of the mass is on the mask, the rest is uniform over the ordinary ids."""
     probs = Mixture(SENTENCE_VOCAB, mask_share=0.2).probs
     assert probs.tolist() == pytest.approx([0, 0.2, 0, 0, 0, 0.2, 0.2, 0.2, 0.2])
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1])
-def test_mixture_refuses_a_bad_share(share: float) -> None:
+def test_invalid_mask_share_raises(share: float) -> None:
     """The share of the mask is a probability."""
     with pytest.raises(UserError, match="mask_share"):
         Mixture(VOCAB, share)
@@ -118,20 +118,20 @@ def test_unigram_default_temperature() -> None:
     assert (noise.probs * 30).tolist() == pytest.approx([0, 0, 1, 4, 9, 16])
 
 
-def test_unigram_unfitted_refuses_to_draw() -> None:
-    """Without counts there is nothing to draw from."""
+def test_sampling_unfitted_unigram_noise_raises() -> None:
+    """Without counts the distribution is undefined."""
     with pytest.raises(UserError, match="counts"):
         Unigram(VOCAB).sample(torch.zeros(2, 2, dtype=torch.long))
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0])
-def test_unigram_refuses_a_bad_temperature(temperature: float) -> None:
+def test_invalid_temperature_raises(temperature: float) -> None:
     """A temperature is positive."""
     with pytest.raises(UserError, match="temperature"):
         Unigram(VOCAB, temperature)
 
 
-def test_unigram_counts_travel_with_the_checkpoint() -> None:
+def test_unigram_probabilities_are_saved_in_the_checkpoint() -> None:
     """An unfitted noise that loads the state of a fitted one draws the same."""
     fitted, loaded, like = build_noise("unigram"), Unigram(VOCAB), torch.zeros(2, 100, dtype=torch.long)
     loaded.load_state_dict(fitted.state_dict())
@@ -139,6 +139,6 @@ def test_unigram_counts_travel_with_the_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("kind", [Absorbing, Uniform, Mixture])
-def test_others_do_not_ask_for_counts(kind: type[Noise]) -> None:
+def test_other_noises_do_not_compute_counts(kind: type[Noise]) -> None:
     """Counting the training targets is slow: only unigram noise does it."""
     kind(VOCAB).fit(lambda: pytest.fail("asked for counts"))

@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rdm.diffusion.objective import Objective, ReweightedCrossEntropy, VariationalBound, smoothed_cross_entropy
-from rdm.diffusion.process import Corruption, DiffusionProcess
+from rdm.diffusion.noised import NoisedBatch
+from rdm.diffusion.objective import Objective, ReweightedCrossEntropy, VariationalBound
+from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.reweighting import Constant, Linear, Original, Reweighting
 from rdm.diffusion.schedule import Linear as LinearSchedule
 from rdm.diffusion.schedule import Table
@@ -45,20 +46,20 @@ def as_logits(f: np.ndarray) -> Tensor:
     return torch.from_numpy(np.where(f > 0, np.log(np.maximum(f, 1e-300)) + 0.7, BARRED)).float()
 
 
-def corruption_of(process: DiffusionProcess, x0: list[list[int]], x_t: list[list[int]], t: list[int]) -> Corruption:
+def corruption_of(process: DiffusionProcess, x0: list[list[int]], x_t: list[list[int]], t: list[int]) -> NoisedBatch:
     clean = torch.tensor(x0)
-    return Corruption(x0=clean, x_t=torch.tensor(x_t), t=torch.tensor(t), learnable=process.learnable(clean))
+    return NoisedBatch(x0=clean, x_t=torch.tensor(x_t), t=torch.tensor(t), learnable=process.learnable(clean))
 
 
 def loss_at(objective: Objective, process: DiffusionProcess, x0: int, x_t: int, t: int, f: np.ndarray) -> float:
-    """The objective at a single position where the denoiser says ``f``."""
-    corruption = corruption_of(process, [[x0]], [[x_t]], [t])
-    positions = objective.positions(corruption)
+    """The objective at a single position with the prediction ``f``."""
+    noised = corruption_of(process, [[x0]], [[x_t]], [t])
+    positions = objective.positions(noised)
     logits = as_logits(f).expand(int(positions.sum()), -1)
-    return objective.losses(logits, corruption.at(positions), process).sum().item()
+    return objective.losses(logits, noised.at(positions), process).sum().item()
 
 
-def random_batch(process: DiffusionProcess, seed: int, rows: int = 12, columns: int = 7) -> tuple[Corruption, Tensor]:
+def random_batch(process: DiffusionProcess, seed: int, rows: int = 12, columns: int = 7) -> tuple[NoisedBatch, Tensor]:
     """A noised batch, the last columns of some rows padding, with logits ``[R, N, V]`` for all of it."""
     generator = seeded(seed)
     x0 = torch.randint(2, VOCAB.size, (rows, columns), generator=generator)
@@ -67,13 +68,13 @@ def random_batch(process: DiffusionProcess, seed: int, rows: int = 12, columns: 
     x_t = process.corrupt(x0, t, generator)
     logits = torch.randn(rows, columns, VOCAB.size, generator=generator)
     logits = logits.masked_fill(~process.noise.learnable, BARRED)
-    return Corruption(x0=x0, x_t=x_t, t=t, learnable=process.learnable(x0)), logits
+    return NoisedBatch(x0=x0, x_t=x_t, t=t, learnable=process.learnable(x0)), logits
 
 
-def total(objective: Objective, corruption: Corruption, logits: Tensor, process: DiffusionProcess) -> Tensor:
-    """The objective, given the logits at the positions it asks for."""
-    positions = objective.positions(corruption)
-    return objective.losses(logits[positions], corruption.at(positions), process).sum()
+def total(objective: Objective, noised: NoisedBatch, logits: Tensor, process: DiffusionProcess) -> Tensor:
+    """The objective, with the logits at its positions."""
+    positions = objective.positions(noised)
+    return objective.losses(logits[positions], noised.at(positions), process).sum()
 
 
 # --- The simplified loss (Eq. 8) is the divergence of the joint model (Eq. 7) ---
@@ -107,7 +108,7 @@ def joint_divergence(chain: Chain, x0: int, x_t: int, t: int, f: np.ndarray) -> 
 
 @pytest.mark.parametrize(("noise", "schedule"), EVERY_CASE)
 def test_simple_loss_is_the_joint_divergence(noise: str, schedule: str) -> None:
-    """At every ``t >= 2``, for every ``x_0`` and every ``x_t`` that can occur, and so in expectation over ``x_t``."""
+    """At every ``t >= 2``, for every ``x_0`` and every possible ``x_t``, hence also in expectation."""
     chain, process = Chain.of(noise, schedule), build_process(noise, schedule)
     f = random_denoiser(1)
     for t, x0 in product(range(2, STEPS + 1), ORDINARY):
@@ -122,16 +123,16 @@ def test_simple_loss_is_the_joint_divergence(noise: str, schedule: str) -> None:
 
 
 @pytest.mark.parametrize(("noise", "schedule"), EVERY_CASE)
-def test_simple_loss_of_draws(noise: str, schedule: str) -> None:
-    """The mean over tokens that ``corrupt`` has noised is the expected divergence, within five standard errors."""
+def test_mean_simple_loss_of_samples(noise: str, schedule: str) -> None:
+    """The mean over tokens noised by ``corrupt`` is the expected divergence, within five standard errors."""
     chain, process = Chain.of(noise, schedule), build_process(noise, schedule)
     f, size = random_denoiser(2), 5_000
     logits = as_logits(f)
     for t, x0 in ((2, 3), (STEPS // 2, 5), (STEPS, 2)):
         clean, steps = torch.full((1, size), x0), torch.tensor([t])
-        noised = process.corrupt(clean, steps, seeded(t))
-        corruption = Corruption(x0=clean, x_t=noised, t=steps, learnable=process.learnable(clean))
-        mean = total(SIMPLE, corruption, logits[noised], process).item() / size
+        drawn = process.corrupt(clean, steps, seeded(t))
+        noised = NoisedBatch(x0=clean, x_t=drawn, t=steps, learnable=process.learnable(clean))
+        mean = total(SIMPLE, noised, logits[drawn], process).item() / size
         marginal = chain.between(0, t)[x0]
         losses = np.zeros(VOCAB.size)
         for x_t in chain.reachable(x0, t):
@@ -167,13 +168,13 @@ def test_bound_at_the_first_step(schedule: str) -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_bound_is_the_simple_loss_for_absorbing_noise(schedule: str) -> None:
-    """D3PM-absorbing: both objectives agree, in value and in gradient, on a batch with padding and every step."""
+    """D3PM-absorbing: value and gradient of both objectives agree on a batch with padding and all steps."""
     process = build_process("absorbing", schedule)
-    corruption, logits = random_batch(process, seed=0)
+    noised, logits = random_batch(process, seed=0)
     values, gradients = [], []
     for objective in (VariationalBound(), SIMPLE):
         leaf = logits.clone().requires_grad_()
-        value = total(objective, corruption, leaf, process)
+        value = total(objective, noised, leaf, process)
         value.backward()
         values.append(value.item())
         gradients.append(leaf.grad)
@@ -182,7 +183,7 @@ def test_bound_is_the_simple_loss_for_absorbing_noise(schedule: str) -> None:
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
-# Absorbing noise that never quite absorbs (alpha_T > 0) has an infinite last term: nothing to compare.
+# Absorbing noise that never quite absorbs (alpha_T > 0) has an infinite last term: the comparison is skipped.
 FINITE_PRIOR = [case for case in EVERY_CASE if case not in (("absorbing", "cosine"), ("absorbing", "table"))]
 
 
@@ -194,7 +195,7 @@ def test_sum_of_the_terms_bounds_the_likelihood(noise: str, schedule: str) -> No
     """
     steps = 3
     chain, process = Chain.of(noise, schedule, steps), build_process(noise, schedule, steps)
-    f = random_denoiser(5, (steps + 1, VOCAB.size))  # one denoiser for each step
+    f = random_denoiser(5, (steps + 1, VOCAB.size))  # a different denoiser at each step
     p = np.zeros([VOCAB.size] * (steps + 1))  # over (x_0, ..., x_T)
     q = np.zeros_like(p)  # q(x_1, ..., x_T | x_0)
     for states in product(range(VOCAB.size), repeat=steps + 1):
@@ -202,7 +203,7 @@ def test_sum_of_the_terms_bounds_the_likelihood(noise: str, schedule: str) -> No
         for t in range(steps, 0, -1):
             before, after = states[t - 1], states[t]
             q[states] *= chain.step(t)[before, after]
-            if p[states] > 0:  # else it leads through a state where the model is never asked
+            if p[states] > 0:  # otherwise the chain visits a state of probability zero
                 p[states] *= chain.model(f[t, after], after, t, t - 1)[before]
     assert p.sum() == pytest.approx(1)
     for x0 in (2, 5):
@@ -241,7 +242,7 @@ def test_original_weight_of_a_table() -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("reweighting", [Linear(), Constant()])
-def test_other_weights_ignore_the_schedule(reweighting: Reweighting, schedule: str) -> None:
+def test_other_weights_do_not_depend_on_the_schedule(reweighting: Reweighting, schedule: str) -> None:
     """Linear and constant weights depend on ``t`` and ``T`` alone."""
     steps = torch.arange(1, STEPS + 1)
     expected = reweighting.weight(steps, LinearSchedule(STEPS))
@@ -249,8 +250,8 @@ def test_other_weights_ignore_the_schedule(reweighting: Reweighting, schedule: s
 
 
 @pytest.mark.parametrize("table", [[1, 1, 0.5, 0], [1, 0.5, 0.5, 0], [1, 0.5, 0, 0]], ids=["start", "middle", "end"])
-def test_original_weight_of_a_level_table(table: list[float]) -> None:
-    """Where a table stays level nothing is denoised: the weight is a number (0), not NaN."""
+def test_original_weight_is_finite_where_alpha_is_constant(table: list[float]) -> None:
+    """No token is denoised there: the weight is 0, not NaN."""
     assert Original().weight(torch.arange(1, 4), Table(table)).isfinite().all()
 
 
@@ -259,55 +260,25 @@ def test_original_weight_of_a_level_table(table: list[float]) -> None:
 def test_weight_multiplies_the_whole_loss(reweighting: Reweighting, smoothing: float) -> None:
     """One smoothed cross-entropy for each noisy position, the weight of its row outside."""
     process = build_process("uniform", "cosine")
-    corruption, logits = random_batch(process, seed=1)
-    weights = reweighting.weight(corruption.t, process.schedule)
+    noised, logits = random_batch(process, seed=1)
+    weights = reweighting.weight(noised.t, process.schedule)
     expected = 0.0
-    for row, column in corruption.noisy.nonzero().tolist():
+    for row, column in noised.noisy.nonzero().tolist():
         log_f = logits[row, column].double().log_softmax(0)
         target = torch.zeros(VOCAB.size, dtype=torch.float64)
         target[list(ORDINARY)] = smoothing / len(ORDINARY)
-        target[corruption.x0[row, column]] += 1 - smoothing
+        target[noised.x0[row, column]] += 1 - smoothing
         expected -= weights[row].item() * (target @ log_f).item()
     objective = ReweightedCrossEntropy(reweighting, smoothing)
-    assert total(objective, corruption, logits, process).item() == pytest.approx(expected, rel=1e-5)
+    assert total(objective, noised, logits, process).item() == pytest.approx(expected, rel=1e-5)
 
 
 # --- Label smoothing ---
 
 
-@pytest.mark.parametrize("barred", [None, BARRED], ids=["all ids possible", "barred ids"])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
-def test_smoothed_cross_entropy(smoothing: float, barred: float | None) -> None:
-    """The cross-entropy against ``(1 - eps) onehot + eps uniform(allowed)``, written out id by id."""
-    allowed = torch.tensor([False, False, True, True, False, True])
-    logits = torch.randn(5, 6, generator=seeded())
-    if barred is not None:
-        logits[:, ~allowed] = barred
-    target = torch.tensor([2, 3, 5, 2, 5])
-    log_f = logits.double().log_softmax(1)
-    expected = []
-    for row, label in enumerate(target.tolist()):
-        weights = dict.fromkeys((2, 3, 5), smoothing / 3)
-        weights[label] += 1 - smoothing
-        expected.append(-sum(weight * log_f[row, v].item() for v, weight in weights.items()))
-    assert smoothed_cross_entropy(logits, target, allowed, smoothing).tolist() == pytest.approx(expected, rel=1e-5)
-
-
-def test_barred_ids_have_no_mass() -> None:
-    """Ids at the barred logit: probability exactly zero, no gradient, and a finite loss whatever their number."""
-    allowed = torch.zeros(1_000, dtype=torch.bool)
-    allowed[5:9] = True
-    logits = torch.where(allowed, 0.0, BARRED).expand(2, -1).clone().requires_grad_()
-    loss = smoothed_cross_entropy(logits, torch.tensor([5, 8]), allowed, 0.1)
-    loss.sum().backward()
-    assert (logits.softmax(1)[:, ~allowed] == 0).all()
-    assert loss.tolist() == pytest.approx([np.log(4)] * 2, rel=1e-6)
-    assert (logits.grad[:, ~allowed] == 0).all()
-
-
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0])
-def test_refuses_a_bad_smoothing(smoothing: float) -> None:
-    """Smoothing keeps some mass on the target."""
+def test_invalid_label_smoothing_raises(smoothing: float) -> None:
+    """Some mass must remain on the target."""
     with pytest.raises(UserError, match="label_smoothing"):
         ReweightedCrossEntropy(Linear(), smoothing)
 
@@ -320,48 +291,48 @@ def test_refuses_a_bad_smoothing(smoothing: float) -> None:
 def test_sum_over_rows_and_positions(noise: str, name: str) -> None:
     """The loss of a batch is the sum of the losses of its tokens, each with the step of its row."""
     objective, process = OBJECTIVES[name], build_process(noise, "sqrt")
-    corruption, logits = random_batch(process, seed=2)
+    noised, logits = random_batch(process, seed=2)
     parts = 0.0
-    for row, column in product(*map(range, corruption.x0.shape)):
-        one = Corruption(
-            x0=corruption.x0[row, column].view(1, 1),
-            x_t=corruption.x_t[row, column].view(1, 1),
-            t=corruption.t[row].view(1),
-            learnable=corruption.learnable[row, column].view(1, 1),
+    for row, column in product(*map(range, noised.x0.shape)):
+        one = NoisedBatch(
+            x0=noised.x0[row, column].view(1, 1),
+            x_t=noised.x_t[row, column].view(1, 1),
+            t=noised.t[row].view(1),
+            learnable=noised.learnable[row, column].view(1, 1),
         )
         part = total(objective, one, logits[row, column].view(1, 1, -1), process).item()
         assert part == 0 or one.learnable.item()
         parts += part
-    whole = total(objective, corruption, logits, process)
+    whole = total(objective, noised, logits, process)
     assert whole.shape == ()
     assert whole.item() == pytest.approx(parts, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("noise", NOISES)
-def test_padding_does_not_count(noise: str, name: str) -> None:
-    """Columns of padding, whatever logits stand there, change neither the positions asked for nor the loss."""
+def test_padding_does_not_change_the_loss(noise: str, name: str) -> None:
+    """Columns of padding, with any logits, change neither the positions nor the loss."""
     objective, process = OBJECTIVES[name], build_process(noise, "linear")
-    corruption, logits = random_batch(process, seed=3)
-    rows = len(corruption.t)
+    noised, logits = random_batch(process, seed=3)
+    rows = len(noised.t)
     pads, wild = torch.full((rows, 3), VOCAB.pad), 50 * torch.randn(rows, 3, VOCAB.size, generator=seeded())
-    x0 = torch.cat([pads, corruption.x0, pads], 1)
-    x_t = torch.cat([pads, corruption.x_t, pads], 1)
-    padded = Corruption(x0=x0, x_t=x_t, t=corruption.t, learnable=process.learnable(x0))
-    assert torch.equal(objective.positions(padded)[:, 3:-3], objective.positions(corruption))
+    x0 = torch.cat([pads, noised.x0, pads], 1)
+    x_t = torch.cat([pads, noised.x_t, pads], 1)
+    padded = NoisedBatch(x0=x0, x_t=x_t, t=noised.t, learnable=process.learnable(x0))
+    assert torch.equal(objective.positions(padded)[:, 3:-3], objective.positions(noised))
     assert not objective.positions(padded)[x0 == VOCAB.pad].any()
     loss = total(objective, padded, torch.cat([wild, logits, wild], 1), process)
-    assert torch.equal(loss, total(objective, corruption, logits, process))
+    assert torch.equal(loss, total(objective, noised, logits, process))
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_nothing_to_learn(name: str) -> None:
-    """A batch of padding, or one that noise has missed, costs nothing and can be differentiated."""
+def test_batch_without_noisy_tokens(name: str) -> None:
+    """A batch of padding, or without noised tokens, has zero loss and finite gradients."""
     objective, process = OBJECTIVES[name], build_process("uniform", "linear")
     for tokens in ([[0, 0]], [[0, 3]]):
-        corruption = corruption_of(process, tokens, tokens, [1])
+        noised = corruption_of(process, tokens, tokens, [1])
         logits = torch.zeros(1, 2, VOCAB.size).masked_fill(~process.noise.learnable, BARRED).requires_grad_()
-        loss = total(objective, corruption, logits, process)
+        loss = total(objective, noised, logits, process)
         loss.backward()
         assert logits.grad.isfinite().all()
         if not (name == "bound" and 3 in tokens[0]):
@@ -374,18 +345,18 @@ def test_nothing_to_learn(name: str) -> None:
 def assert_finite_gradients(
     objective: Objective, process: DiffusionProcess, x0: Tensor, t: int, logits: Tensor
 ) -> None:
-    """Value and gradient are finite, and the gradient not simply zero. Half the tokens are noised; at T, all are."""
+    """Value and gradient are finite, and the gradient is not zero. Half the tokens are noised; at T, all are."""
     steps = torch.full((len(x0),), t)
     kept = (torch.rand(x0.shape, generator=seeded()) < 0.5) & (t < process.num_steps)
     x_t = torch.where(kept | ~process.learnable(x0), x0, process.noise.sample(x0, seeded(2)))
-    corruption = Corruption(x0=x0, x_t=x_t, t=steps, learnable=process.learnable(x0))
+    noised = NoisedBatch(x0=x0, x_t=x_t, t=steps, learnable=process.learnable(x0))
     leaf = logits.masked_fill(~process.noise.learnable, BARRED).requires_grad_()
-    loss = total(objective, corruption, leaf, process)
+    loss = total(objective, noised, leaf, process)
     loss.backward()
     assert 0 < loss.item() < float("inf")
     assert leaf.grad.isfinite().all()
     assert leaf.grad.any()
-    assert not leaf.grad[~objective.positions(corruption)].any()
+    assert not leaf.grad[~objective.positions(noised)].any()
 
 
 @pytest.mark.parametrize("scale", [1.0, 300.0], ids=["soft", "certain"])
@@ -393,7 +364,7 @@ def assert_finite_gradients(
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize(("noise", "schedule"), EVERY_CASE)
 def test_gradients_are_finite(noise: str, schedule: str, name: str, t: int, scale: float) -> None:
-    """At the first and last step, float32, also for a denoiser that is certain and wrong."""
+    """At the first and last step, in float32, also for a denoiser that is certain and wrong."""
     x0 = torch.tensor(ORDINARY).repeat(6, 3)
     x0[:, -1] = VOCAB.pad
     logits = scale * torch.randn(*x0.shape, VOCAB.size, generator=seeded(1))
@@ -416,15 +387,15 @@ def test_gradients_are_finite_for_a_large_vocabulary(noise: str, name: str, t: i
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_gradient_of_the_bound_at_a_level_end(noise: str) -> None:
-    """A table that has reached 0 before T: there is nothing to learn at T, and the gradient is 0, not NaN."""
+def test_gradient_of_the_bound_where_alpha_is_zero_before_the_last_step(noise: str) -> None:
+    """At T nothing can be learned: the gradient is 0, not NaN."""
     process = DiffusionProcess(Table([1, 0.5, 0, 0]), build_noise(noise))
     x0 = torch.tensor([ORDINARY])
     x_t = process.corrupt(x0, torch.tensor([3]), seeded())
     logits = torch.randn(1, 4, VOCAB.size, generator=seeded())
     logits = logits.masked_fill(~process.noise.learnable, BARRED).requires_grad_()
-    corruption = Corruption(x0=x0, x_t=x_t, t=torch.tensor([3]), learnable=process.learnable(x0))
-    loss = total(VariationalBound(), corruption, logits, process)
+    noised = NoisedBatch(x0=x0, x_t=x_t, t=torch.tensor([3]), learnable=process.learnable(x0))
+    loss = total(VariationalBound(), noised, logits, process)
     loss.backward()
     assert loss.item() == pytest.approx(0, abs=1e-6)
     assert logits.grad.abs().max().item() == pytest.approx(0, abs=1e-6)
@@ -435,19 +406,19 @@ def test_gradient_of_the_bound_at_a_level_end(noise: str) -> None:
 def test_half_precision_logits(noise: str, name: str) -> None:
     """Logits in bfloat16 are summed in float32: the loss is that of the same numbers in float32."""
     objective, process = OBJECTIVES[name], build_process(noise, "cosine")
-    corruption, logits = random_batch(process, seed=4)
+    noised, logits = random_batch(process, seed=4)
     half = logits.bfloat16()
-    loss = total(objective, corruption, half, process)
+    loss = total(objective, noised, half, process)
     assert loss.dtype == torch.float32
-    assert torch.equal(loss, total(objective, corruption, half.float(), process))
+    assert torch.equal(loss, total(objective, noised, half.float(), process))
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_perfect_denoiser_costs_nothing(noise: str) -> None:
-    """A denoiser that knows ``x_0`` reaches the minimum, 0, of both the bound and the simple loss; no other does."""
+def test_perfect_denoiser_has_zero_loss(noise: str) -> None:
+    """A denoiser that knows ``x_0`` reaches the minimum 0 of the bound and of the simple loss."""
     process = build_process(noise, "linear")
-    corruption, logits = random_batch(process, seed=5)
-    perfect = torch.full_like(logits, BARRED).scatter(2, corruption.x0[..., None], 0.0)
+    noised, logits = random_batch(process, seed=5)
+    perfect = torch.full_like(logits, BARRED).scatter(2, noised.x0[..., None], 0.0)
     for objective in (SIMPLE, VariationalBound()):
-        assert total(objective, corruption, perfect, process).item() == pytest.approx(0, abs=1e-4)
-        assert total(objective, corruption, logits, process).item() > 1
+        assert total(objective, noised, perfect, process).item() == pytest.approx(0, abs=1e-4)
+        assert total(objective, noised, logits, process).item() > 1

@@ -1,4 +1,4 @@
-"""The forward process and its posterior against explicit transition matrices, for every noise and schedule."""
+"""The forward process and its posterior against explicit transition matrices."""
 
 from itertools import product
 
@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from rdm.diffusion.noise import Absorbing, Mixture, Noise, Uniform
-from rdm.diffusion.process import Corruption, DiffusionProcess
+from rdm.diffusion.noised import NoisedBatch
+from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.schedule import Linear, Table
 from tests.diffusion.exact import (
     NOISES,
@@ -33,7 +34,7 @@ GAPS = (1, 3, STEPS)  # s = t - 1; a larger gap; s = 0
 
 
 def transitions(chain: Chain, gap: int | None = None) -> list[tuple[int, int, int, int]]:
-    """Every possible ``(x0, x_t, t, s)``: with ``s = t - gap`` (0 where there is no such step), or all ``s < t``."""
+    """All possible ``(x0, x_t, t, s)`` with ``s = max(t - gap, 0)``, or with all ``s < t``."""
     return [
         (x0, x_t, t, s)
         for t in range(1, chain.steps + 1)
@@ -53,7 +54,7 @@ def onehot_log(tokens: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
 
 @pytest.mark.parametrize(("noise", "schedule"), EVERY_CASE)
 def test_matrices_have_the_closed_form(noise: str, schedule: str) -> None:
-    """The product of one-step matrices is ``alpha_t I + (1 - alpha_t) 1 q^T`` (Eq. 1): the brute force is sound."""
+    """The product of one-step matrices is ``alpha_t I + (1 - alpha_t) 1 q^T`` (Eq. 1)."""
     chain = Chain.of(noise, schedule)
     for t, alpha in enumerate(alphas(schedule)):
         closed = alpha * np.eye(VOCAB.size) + (1 - alpha) * PROBS[noise][None]
@@ -62,7 +63,7 @@ def test_matrices_have_the_closed_form(noise: str, schedule: str) -> None:
 
 @pytest.mark.parametrize(("noise", "schedule"), EVERY_CASE)
 def test_corrupt_draws_from_the_marginal(noise: str, schedule: str) -> None:
-    """``corrupt`` draws from ``q(x_t | x_0)`` at every step, 0 and T included, with one step a row."""
+    """``corrupt`` draws from ``q(x_t | x_0)`` at every step from 0 to T, with a different step per row."""
     chain, process = Chain.of(noise, schedule), build_process(noise, schedule)
     rows = list(product(ORDINARY, range(STEPS + 1)))
     x0, t = columns(rows)
@@ -85,7 +86,7 @@ def test_corrupt_treats_positions_independently(noise: str, schedule: str) -> No
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize(("noise", "schedule"), EVERY_CASE)
 def test_dense_posterior(noise: str, schedule: str, dtype: torch.dtype) -> None:
-    """With a one-hot ``x_0``, ``posterior_log_probs`` is Bayes' rule for every ``s < t``, every ``x_t`` and ``x_0``."""
+    """With a one-hot ``x_0``, ``posterior_log_probs`` is Bayes' rule for all ``s < t``, ``x_t`` and ``x_0``."""
     chain, process = Chain.of(noise, schedule), build_process(noise, schedule)
     rows = transitions(chain)
     x0, x_t, t, s = columns(rows)
@@ -97,7 +98,7 @@ def test_dense_posterior(noise: str, schedule: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize(("noise", "schedule"), EVERY_CASE)
 def test_dense_posterior_of_a_distribution(noise: str, schedule: str) -> None:
-    """With a distribution in place of ``x_0`` it is the normalised ``P_{t|s}[:, x_t] * (f @ P_{s|0})``."""
+    """With a distribution for ``x_0`` it is the normalised ``P_{t|s}[:, x_t] * (f @ P_{s|0})``."""
     chain, process = Chain.of(noise, schedule), build_process(noise, schedule)
     rows = transitions(chain)
     _, x_t, t, s = columns(rows)
@@ -128,7 +129,7 @@ def test_branching_form_of_the_posterior(noise: str, schedule: str) -> None:
 @pytest.mark.parametrize("gap", GAPS)
 @pytest.mark.parametrize(("noise", "schedule"), EVERY_CASE)
 def test_step_posterior_draws_from_the_posterior(noise: str, schedule: str, gap: int) -> None:
-    """``step_posterior`` draws from ``q(x_s | x_t, x_0)``: every ``t``, ``x_t`` and ``x_0``, together in one batch."""
+    """``step_posterior`` draws from ``q(x_s | x_t, x_0)`` for all ``t``, ``x_t`` and ``x_0`` in one batch."""
     chain, process = Chain.of(noise, schedule), build_process(noise, schedule)
     rows = transitions(chain, gap)
     x0, x_t, t, s = columns(rows)
@@ -138,7 +139,7 @@ def test_step_posterior_draws_from_the_posterior(noise: str, schedule: str, gap:
 
 @pytest.mark.parametrize(("noise", "schedule"), EVERY_CASE)
 def test_step_posterior_to_zero_restores_the_text(noise: str, schedule: str) -> None:
-    """At ``s = 0`` the posterior is a point mass on ``x_0``, and the sampler knows no exception."""
+    """At ``s = 0`` the posterior is a point mass on ``x_0``."""
     chain, process = Chain.of(noise, schedule), build_process(noise, schedule)
     x0, x_t, t, s = columns(transitions(chain, STEPS))
     x0, x_t = x0[:, None].expand(-1, 1_000), x_t[:, None].expand(-1, 1_000)
@@ -157,8 +158,8 @@ def test_renoise_draws_from_the_interpolated_noise(noise: str, schedule: str) ->
 
 
 @pytest.mark.parametrize(("noise", "schedule"), EVERY_CASE)
-def test_lambdas_are_probabilities_everywhere(noise: str, schedule: str) -> None:
-    """Also for states that cannot occur (a token that survives absorbing noise at T): no NaN, all within [0, 1]."""
+def test_lambdas_are_probabilities(noise: str, schedule: str) -> None:
+    """Also for impossible states (a token that survives absorbing noise at T): no NaN, all within [0, 1]."""
     process = build_process(noise, schedule)
     t, s, x_t = columns([(t, s, x) for t in range(1, STEPS + 1) for s in range(t) for x in range(VOCAB.size)])
     for probability in (process.lambda1(x_t[:, None], t, s), process.lambda2(t, s)):
@@ -167,21 +168,23 @@ def test_lambdas_are_probabilities_everywhere(noise: str, schedule: str) -> None
 
 
 class LevelChain(Chain):
-    """A chain whose alphas may stay at 0, where ``beta = 0 / 0``: nothing is left to keep, any value will do."""
+    """A chain whose alphas may stay at 0, where ``beta = 0 / 0`` is arbitrary."""
 
     def step(self, t: int) -> np.ndarray:
         return np.tile(self.noise, (VOCAB.size, 1)) if self.alphas[t] == 0 else super().step(t)
 
 
 LEVEL = pytest.mark.parametrize(
-    "table", [[1, 1, 0.5, 0], [1, 0.5, 0.5, 0], [1, 0.5, 0, 0]], ids=["level start", "level middle", "level end"]
+    "table",
+    [[1, 1, 0.5, 0], [1, 0.5, 0.5, 0], [1, 0.5, 0, 0]],
+    ids=["start", "middle", "end"],
 )
 
 
 @LEVEL
 @pytest.mark.parametrize("noise", NOISES)
-def test_level_stretches_of_a_table(noise: str, table: list[float]) -> None:
-    """A table may stay level (``Table`` accepts it): the posteriors are still those of the matrices."""
+def test_posterior_where_alpha_is_constant(noise: str, table: list[float]) -> None:
+    """The posteriors are still those of the matrices."""
     process, chain = DiffusionProcess(Table(table), build_noise(noise)), LevelChain(table, PROBS[noise])
     rows = transitions(chain)
     x0, x_t, t, s = columns(rows)
@@ -193,8 +196,8 @@ def test_level_stretches_of_a_table(noise: str, table: list[float]) -> None:
 
 @LEVEL
 @pytest.mark.parametrize("noise", NOISES)
-def test_level_stretches_make_no_nan(noise: str, table: list[float]) -> None:
-    """At a level start every ``x_t`` is ``x_0``, so that ``lambda2`` is of no consequence, but it must not be NaN."""
+def test_lambdas_are_not_nan_where_alpha_is_constant(noise: str, table: list[float]) -> None:
+    """At a constant start every ``x_t`` is ``x_0`` and ``lambda2`` is not used, but it must not be NaN."""
     process = DiffusionProcess(Table(table), build_noise(noise))
     t, s, x_t = columns([(t, s, x) for t in range(1, 4) for s in range(t) for x in range(VOCAB.size)])
     assert not process.lambda1(x_t[:, None], t, s).isnan().any()
@@ -202,8 +205,8 @@ def test_level_stretches_make_no_nan(noise: str, table: list[float]) -> None:
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_ends_of_the_process(noise: str) -> None:
-    """Nothing is noised at 0; where ``alpha_T = 0`` everything is drawn afresh at T."""
+def test_first_and_last_step_of_the_process(noise: str) -> None:
+    """No token is noised at 0; if ``alpha_T = 0`` all tokens are noise at T."""
     process = build_process(noise, "linear")
     x0 = torch.tensor(ORDINARY).expand(500, 4)
     assert torch.equal(process.corrupt(x0, torch.zeros(500, dtype=torch.long), seeded()), x0)
@@ -225,16 +228,16 @@ SENTENCE = [2, 5, 6, 4, 7, 8, 3, 0, 0]  # <bos> a b <unk> c d <eos> <pad> <pad>
         (Mixture(SENTENCE_VOCAB), [1, 2, 4, 5], {1, 5, 6, 7, 8}),
     ],
 )
-def test_special_symbols_stay(noise: Noise, touched: list[int], support: set[int], gap: int | None) -> None:
-    """Padding is never noised, other special symbols only by absorbing noise that is told to; nor by the posterior."""
+def test_special_symbols_are_not_noised(noise: Noise, touched: list[int], support: set[int], gap: int | None) -> None:
+    """Padding never is; other special symbols only by absorbing noise with ``noise_specials``."""
     process = DiffusionProcess(Linear(STEPS), noise)
     x0 = torch.tensor(SENTENCE).expand(2_000, -1)
     t = torch.full((2_000,), STEPS - 1)
     drawn = process.corrupt(x0, t, seeded())
     if gap is not None:
-        # Whatever stands at an untouchable position, the posterior puts x_0 there.
-        scribbled = torch.where(process.learnable(x0), drawn, SENTENCE_VOCAB.mask)
-        drawn = process.step_posterior(scribbled, x0, t, (t - gap).clamp(min=0), seeded(1))
+        # The posterior restores x_0 at positions that are not learnable.
+        overwritten = torch.where(process.learnable(x0), drawn, SENTENCE_VOCAB.mask)
+        drawn = process.step_posterior(overwritten, x0, t, (t - gap).clamp(min=0), seeded(1))
     changed = drawn != x0
     clean = gap is not None and gap >= STEPS - 1
     assert process.learnable(x0)[0].nonzero().flatten().tolist() == touched
@@ -242,11 +245,11 @@ def test_special_symbols_stay(noise: Noise, touched: list[int], support: set[int
     assert set(drawn[changed].tolist()) <= support
 
 
-def test_corruption_noisy() -> None:
-    """``noisy`` is ``x_t != x_0``, not "was drawn from the noise"."""
+def test_noisy_positions() -> None:
+    """``noisy`` is ``x_t != x_0``: noise may draw the clean token."""
     x0, x_t = torch.tensor([[2, 3, 4, 0]]), torch.tensor([[2, 5, 1, 0]])
-    corruption = Corruption(x0=x0, x_t=x_t, t=torch.tensor([1]), learnable=x0 != 0)
-    assert corruption.noisy.tolist() == [[False, True, True, False]]
+    noised = NoisedBatch(x0=x0, x_t=x_t, t=torch.tensor([1]), learnable=x0 != 0)
+    assert noised.noisy.tolist() == [[False, True, True, False]]
 
 
 def test_global_generator_by_default() -> None:

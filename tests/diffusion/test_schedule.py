@@ -1,4 +1,4 @@
-"""Schedules: values worked out by hand, the shape they must have, and what they refuse."""
+"""Noise schedules: values by hand, monotonicity, and invalid arguments."""
 
 import math
 
@@ -26,22 +26,22 @@ ROOT2, ROOT3 = math.sqrt(2), math.sqrt(3)
     ],
 )
 def test_values(schedule: Schedule, expected: list[float]) -> None:
-    """``alpha_0 .. alpha_T`` are the numbers of the definition, to float64 precision."""
+    """``alpha_0 .. alpha_T`` follow the definition to float64 precision."""
     steps = torch.arange(schedule.num_steps + 1)
     torch.testing.assert_close(schedule.alpha(steps), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_agrees_with_the_brute_force(name: str) -> None:
-    """The alphas the other tests reason with are those of the schedules."""
+def test_schedules_agree_with_the_reference(name: str) -> None:
+    """The reference alphas of the other tests are those of the schedules."""
     actual = build_schedule(name).alpha(torch.arange(STEPS + 1))
     torch.testing.assert_close(actual, torch.tensor(alphas(name), dtype=torch.float64), rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 50, 1000])
 @pytest.mark.parametrize("kind", [Linear, Cosine, Sqrt])
-def test_falls_from_one_to_zero(kind: type[Schedule], steps: int) -> None:
-    """1 at 0 exactly (log(1 - alpha_0) is taken), 0 at T, strictly falling, float64."""
+def test_alpha_decreases_from_one_to_zero(kind: type[Schedule], steps: int) -> None:
+    """1 at 0 exactly (log(1 - alpha_0) is taken), 0 at T, strictly decreasing, float64."""
     schedule = kind(steps)
     alpha = schedule.alpha(torch.arange(steps + 1))
     assert schedule.num_steps == steps
@@ -54,14 +54,14 @@ def test_falls_from_one_to_zero(kind: type[Schedule], steps: int) -> None:
 @pytest.mark.parametrize("s", [0.0, 0.008, 0.02, 0.1])
 @pytest.mark.parametrize("size", [1, 3, 8, 33])
 def test_cosine_starts_at_exactly_one(s: float, size: int) -> None:
-    """The cosine is divided by its own value at 0, also where torch takes its vectorised path."""
+    """Also for sizes that use the vectorised cosine of torch."""
     assert (Cosine(50, s).alpha(torch.zeros(size, dtype=torch.long)) == 1).all()
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
-def test_keeps_the_shape(name: str, shape: tuple[int, ...]) -> None:
-    """``alpha`` is elementwise: every step of a tensor of any shape gets its own value."""
+def test_alpha_is_elementwise(name: str, shape: tuple[int, ...]) -> None:
+    """For tensors of any shape."""
     schedule = build_schedule(name)
     steps = torch.randint(0, STEPS + 1, shape, generator=torch.Generator().manual_seed(0))
     alpha = schedule.alpha(steps)
@@ -71,8 +71,8 @@ def test_keeps_the_shape(name: str, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("steps", [0, -1])
 @pytest.mark.parametrize("kind", [Linear, Cosine, Sqrt])
-def test_refuses_no_steps(kind: type[Schedule], steps: int) -> None:
-    """A diffusion takes at least one step."""
+def test_invalid_num_steps_raises(kind: type[Schedule], steps: int) -> None:
+    """At least one step is needed."""
     with pytest.raises(UserError, match="num_steps"):
         kind(steps)
 
@@ -82,7 +82,20 @@ def test_refuses_no_steps(kind: type[Schedule], steps: int) -> None:
     [[], [1.0], [0.9, 0.5, 0.0], [1.0, 0.5, 0.6, 0.0], [1.0, 0.5, -0.1], [1.0, math.nan, 0.0]],
     ids=["empty", "no step", "noisy start", "rising", "negative", "nan"],
 )
-def test_refuses_a_bad_table(table: list[float]) -> None:
+def test_invalid_table_raises(table: list[float]) -> None:
     """A table starts at 1, never rises and stays non-negative."""
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="alphas of the noise schedule"):
         Table(table)
+
+
+def test_table_is_interpolated() -> None:
+    """Linearly between the listed values; these are exact, and so is a table with one value per step."""
+    schedule = Table([1, 0.6, 0.1], num_steps=6)
+    expected = [1, 1 - 0.4 / 3, 1 - 0.8 / 3, 0.6, 0.6 - 0.5 / 3, 0.6 - 1 / 3, 0.1]
+    assert schedule.num_steps == 6
+    assert schedule.alpha(torch.arange(7)).tolist() == pytest.approx(expected, abs=1e-15)
+    assert schedule.alpha(torch.tensor([0, 3, 6])).tolist() == [1, 0.6, 0.1]
+    steps = torch.arange(STEPS + 1)
+    listed = alphas("table")
+    assert Table(listed, num_steps=STEPS).alpha(steps).tolist() == Table(listed).alpha(steps).tolist() == listed
+    torch.testing.assert_close(Table([1, 0], num_steps=50).alpha(torch.arange(51)), Linear(50).alpha(torch.arange(51)))

@@ -1,4 +1,4 @@
-"""The autoregressive model: it sees only what stands before, and a cache changes nothing."""
+"""The causal decoder: visibility, and equality with and without a cache."""
 
 import pytest
 import torch
@@ -21,8 +21,8 @@ def tokens(rows: int, length: int) -> torch.Tensor:
     return torch.randint(5, VOCAB.size, (rows, length), generator=torch.Generator().manual_seed(rows * 100 + length))
 
 
-def test_sees_only_what_stands_before(decoder: CausalDecoder) -> None:
-    """Another token changes the logits from its own position on, and none before."""
+def test_decoder_is_causal(decoder: CausalDecoder) -> None:
+    """Replacing a token changes the logits at its position and after it, and none before."""
     memory, x = decoder.encode(tokens(2, 7)), tokens(2, 6)
     base = decoder(x, memory)
     for place in range(6):
@@ -33,8 +33,8 @@ def test_sees_only_what_stands_before(decoder: CausalDecoder) -> None:
         assert (changed[:, place:] > 1e-4).all()
 
 
-def test_cache_changes_nothing(decoder: CausalDecoder) -> None:
-    """Token by token, or in two pieces, gives the logits of the whole."""
+def test_cached_equals_uncached(decoder: CausalDecoder) -> None:
+    """Decoding token by token or in two pieces gives the logits of one pass."""
     memory, x = decoder.encode(tokens(2, 7)), tokens(6, 8)
     whole = decoder(x, memory)
     for sizes in ([1] * 8, [3, 5]):
@@ -44,8 +44,8 @@ def test_cache_changes_nothing(decoder: CausalDecoder) -> None:
         assert cache.length == 8
 
 
-def test_needs_no_mask(decoder: CausalDecoder) -> None:
-    """Neither in training nor token by token; the fastest kernels of attention take none."""
+def test_attention_without_mask(decoder: CausalDecoder) -> None:
+    """In training and token by token: the fastest attention kernels take no mask."""
     memory, x, cache = decoder.encode(tokens(2, 7)), tokens(2, 8), Cache()
     with Masks() as seen:
         decoder(x, memory)
@@ -54,8 +54,8 @@ def test_needs_no_mask(decoder: CausalDecoder) -> None:
     assert seen.seen == [None] * 6  # self- and cross-attention
 
 
-def test_continuation_goes_on_with_any_rows(decoder: CausalDecoder) -> None:
-    """Beams are exchanged, one source leaves: the logits are those of the texts that are left, from scratch."""
+def test_continuation_after_selecting_rows(decoder: CausalDecoder) -> None:
+    """After beams are reordered and a source is dropped, the logits equal those without a cache."""
     source, x = tokens(3, 7), tokens(6, 4)
     write = Continuation(decoder, decoder.encode(source))
     for column in x.unbind(1):
@@ -68,13 +68,13 @@ def test_continuation_goes_on_with_any_rows(decoder: CausalDecoder) -> None:
     torch.testing.assert_close(write(new), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_rows_that_stay_are_not_copied(decoder: CausalDecoder) -> None:
-    cache, everyone = Cache(), torch.arange(4)
+def test_selecting_all_rows_does_not_copy(decoder: CausalDecoder) -> None:
+    cache, all_rows = Cache(), torch.arange(4)
     decoder(tokens(4, 3), decoder.encode(tokens(2, 7)), cache=cache)
     before = cache.key_values
-    cache.select(everyone)
+    cache.select(all_rows)
     assert cache.key_values is before
-    for rows in (everyone[:3], everyone.flip(0), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])):
+    for rows in (all_rows[:3], all_rows.flip(0), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])):
         cache.key_values = before
         cache.select(rows)
         assert all(torch.equal(new[0], old[0][rows]) for new, old in zip(cache.key_values, before, strict=True))

@@ -1,11 +1,11 @@
-"""The denoiser: shapes, padding, shared memories, barred ids, size."""
+"""The seq2seq denoiser: shapes, padding, shared memories, barred ids, size."""
 
 import pytest
 import torch
 
-from rdm.models.denoiser import Denoiser
+from rdm.models.denoiser import Seq2SeqDenoiser
 from rdm.models.encoder_decoder import EncoderDecoder
-from rdm.models.layers import TimeEmbedding, everything
+from rdm.models.layers import TimeEmbedding
 from rdm.vocab import Vocab
 from tests.builders import tiny_denoiser
 from tests.masks import Masks
@@ -14,7 +14,7 @@ VOCAB = Vocab(size=40)
 
 
 @pytest.fixture(params=[True, False], ids=["pre-norm", "post-norm"])
-def denoiser(request: pytest.FixtureRequest) -> Denoiser:
+def denoiser(request: pytest.FixtureRequest) -> Seq2SeqDenoiser:
     torch.manual_seed(0)
     return tiny_denoiser(VOCAB, pre_norm=request.param).eval()
 
@@ -23,7 +23,7 @@ def tokens(rows: int, length: int) -> torch.Tensor:
     return torch.randint(5, VOCAB.size, (rows, length), generator=torch.Generator().manual_seed(rows * 100 + length))
 
 
-def test_positions_select_from_the_whole(denoiser: Denoiser) -> None:
+def test_positions_select_from_all_logits(denoiser: Seq2SeqDenoiser) -> None:
     x, t = tokens(4, 6), torch.arange(1, 5)
     memory = denoiser.encode(tokens(4, 7))
     whole = denoiser(x, t, memory)
@@ -33,7 +33,7 @@ def test_positions_select_from_the_whole(denoiser: Denoiser) -> None:
     torch.testing.assert_close(denoiser(x, t, memory, chosen.nonzero(as_tuple=True)), whole[chosen])
 
 
-def test_padding_changes_nothing(denoiser: Denoiser) -> None:
+def test_padding_does_not_change_the_logits(denoiser: Seq2SeqDenoiser) -> None:
     source, x, t = tokens(3, 7), tokens(3, 6), torch.tensor([1, 5, 9])
     padding = torch.full((3, 4), VOCAB.pad)
     memory, padded = denoiser.encode(source), denoiser.encode(torch.cat([source, padding], 1))
@@ -43,27 +43,27 @@ def test_padding_changes_nothing(denoiser: Denoiser) -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_no_mask_where_nothing_is_padded(denoiser: Denoiser, training: bool) -> None:
-    """The fastest kernels of attention take none."""
+def test_attention_without_mask_if_nothing_is_padded(denoiser: Seq2SeqDenoiser, training: bool) -> None:
+    """The fastest attention kernels take no mask."""
     denoiser.train(training)
     source, x, t = tokens(3, 7), tokens(3, 6), torch.tensor([1, 5, 9])
     short = torch.where(torch.arange(7) < 6, source, VOCAB.pad)
-    for given, masks in ((source, 0), (short, 2)):  # in the encoder, and towards it in the decoder
+    for each, masks in ((source, 0), (short, 2)):  # self-attention of the encoder and cross-attention
         with Masks() as seen:
-            denoiser(x, t, denoiser.encode(given))
+            denoiser(x, t, denoiser.encode(each))
         assert sum(mask is not None for mask in seen.seen) == masks
 
 
-def test_rows_share_a_memory(denoiser: Denoiser) -> None:
-    """Six rows over three sources give what six sources, each twice, would."""
+def test_rows_share_a_memory(denoiser: Seq2SeqDenoiser) -> None:
+    """Six rows over three sources equal six rows over six repeated sources."""
     source, x, t = tokens(3, 7), tokens(6, 5), torch.arange(1, 7)
     shared = denoiser(x, t, denoiser.encode(source))
     repeated = denoiser(x, t, denoiser.encode(source.repeat_interleave(2, 0)))
     torch.testing.assert_close(shared, repeated, rtol=1e-4, atol=1e-5)
 
 
-def test_everything_matters(denoiser: Denoiser) -> None:
-    """Source, time, order and the other tokens (on both sides) all change the answer."""
+def test_every_input_changes_the_logits(denoiser: Seq2SeqDenoiser) -> None:
+    """Source, step, order and the other tokens on both sides."""
     source, x, t = tokens(1, 7), tokens(1, 6), torch.tensor([3])
     base = denoiser(x, t, denoiser.encode(source))
 
@@ -78,7 +78,7 @@ def test_everything_matters(denoiser: Denoiser) -> None:
         assert differs(denoiser(y, t, denoiser.encode(source)))
 
 
-def test_barred_ids_have_no_mass(denoiser: Denoiser) -> None:
+def test_barred_ids_have_no_mass(denoiser: Seq2SeqDenoiser) -> None:
     allowed = VOCAB.select(without=VOCAB.specials)
     denoiser.restrict(allowed)
     probs = denoiser(tokens(2, 5), torch.tensor([1, 2]), denoiser.encode(tokens(2, 4))).softmax(-1)
@@ -89,14 +89,5 @@ def test_barred_ids_have_no_mass(denoiser: Denoiser) -> None:
 def test_size_of_the_paper() -> None:
     """The IWSLT model with its vocabulary has about 39M parameters."""
     with torch.device("meta"):
-        denoiser = Denoiser(EncoderDecoder(Vocab(size=10_152)), TimeEmbedding(512))
+        denoiser = Seq2SeqDenoiser(EncoderDecoder(Vocab(size=10_152)), TimeEmbedding(512))
     assert 38e6 < sum(parameter.numel() for parameter in denoiser.parameters()) < 40e6
-
-
-def test_attention_on_a_cpu_is_in_float32() -> None:
-    """Under autocast too, where it gets and returns bfloat16: only its inputs are rounded."""
-    query, key, value = torch.randn(3, 2, 4, 5, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
-    exact = everything(query.float(), key.float(), value.float())
-    with torch.autocast("cpu", torch.bfloat16):
-        mixed = everything(query, key, value)
-    torch.testing.assert_close(mixed, exact.bfloat16(), rtol=0, atol=0)

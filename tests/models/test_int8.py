@@ -1,4 +1,6 @@
-"""Integers in place of linear layers: nearly the same answers, and the original untouched."""
+"""Quantised linear layers: nearly equal results, and the original is not changed."""
+
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -15,29 +17,29 @@ SOURCE = torch.tensor([[2, 7, 8, 9, 3], [2, 11, 12, 3, 0]])
 
 
 @pytest.mark.parametrize("build", [tiny_system, tiny_autoregressive, tiny_diffuseq, tiny_lm, tiny_ar_lm])
-def test_every_system_can_be_rounded(build) -> None:
+def test_every_system_can_be_quantised(build: Callable[..., System]) -> None:
     system: System = build(VOCAB).eval()
     before = {name: value.clone() for name, value in system.state_dict().items()}
-    rounded = in_int8(system)
-    left = [name for name, module in rounded.named_modules() if isinstance(module, nn.Linear)]
+    quantised = in_int8(system)
+    left = [name for name, module in quantised.named_modules() if isinstance(module, nn.Linear)]
     assert all(name.endswith("_embedding.project") for name in left)
     assert all(torch.equal(value, before[name]) for name, value in system.state_dict().items())
 
 
-def test_logits_are_nearly_the_same() -> None:
+def test_logits_are_nearly_equal() -> None:
     torch.manual_seed(0)
     system = tiny_system(VOCAB, dim=64).eval()
-    rounded = in_int8(system)
+    quantised = in_int8(system)
     x, t = torch.randint(5, 40, (2, 6)), torch.tensor([3, 9])
     exact = system.denoiser(x, t, system.denoiser.encode(SOURCE))
-    near = rounded.denoiser(x, t, rounded.denoiser.encode(SOURCE))
+    near = quantised.denoiser(x, t, quantised.denoiser.encode(SOURCE))
     allowed = exact > -1e4
-    assert torch.equal(near > -1e4, allowed)  # what is barred stays barred
+    assert torch.equal(near > -1e4, allowed)  # barred ids stay barred
     error = (exact - near)[allowed].square().mean().sqrt() / exact[allowed].std()
     assert 0 < error < 0.05
 
 
-def test_a_trained_system_says_the_same() -> None:
+def test_quantised_system_generates_the_same_text() -> None:
     torch.manual_seed(0)
     pairs = [([5 + i, 9 + i, 13 + i], [30 - i, 25 - i, 20 - i, 10 + i]) for i in range(8)]
     batch, system = batch_from(VOCAB, pairs), tiny_system(VOCAB)

@@ -1,4 +1,4 @@
-"""The Llama network: its parts by their formulas, what is seen, the cache, checkpointing, sizes."""
+"""The Llama network: layers against formulas, visibility, cache, checkpointing, sizes."""
 
 from itertools import repeat
 
@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rdm.errors import UserError
-from rdm.models.decoder_only import DecoderOnly
-from rdm.models.layers import Attend, TimeEmbedding, causal, everything
-from rdm.models.llama import Block, Llama, Reader, Rotary, SwiGLU, norm
+from rdm.models.denoiser import OpenEndedDenoiser
+from rdm.models.layers import Attend, TimeEmbedding, attend_causally, attend_everywhere
+from rdm.models.llama import Llama, LlamaBlock, Reader, Rotary, SwiGLU, rms_norm
 from rdm.vocab import Vocab
 from tests.language_models import tiny_llama
 from tests.masks import Masks
@@ -25,19 +25,19 @@ def tokens(rows: int, length: int) -> Tensor:
 
 
 def logits(network: Llama, x: Tensor) -> Tensor:
-    return network.project(network(network.tokens(x), repeat(causal)))
+    return network.project(network(network.tokens(x), repeat(attend_causally)))
 
 
-@pytest.mark.parametrize("attend", [everything, causal])
-def test_windows_need_no_mask(attend: Attend) -> None:
-    """Nothing is padded, so the flash kernel can be used; it does what the plain formula does."""
+@pytest.mark.parametrize("attend", [attend_everywhere, attend_causally])
+def test_attention_without_mask(attend: Attend) -> None:
+    """Nothing is padded, so the flash kernel can be used; its gradients equal those of the plain formula."""
     network, x = tiny_llama(VOCAB), tokens(2, 16)
     results = []
     for kernel in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH):
         network.zero_grad()
         with Masks() as masks, sdpa_kernel(kernel):
             network(network.tokens(x), repeat(attend)).square().sum().backward()
-        assert masks.seen == [None, None]  # a layer each
+        assert masks.seen == [None, None]  # one per layer
         results.append([parameter.grad.clone() for parameter in network.parameters() if parameter.grad is not None])
     for flash, math in zip(*results, strict=True):
         torch.testing.assert_close(flash, math, rtol=1e-4, atol=1e-4)
@@ -45,7 +45,7 @@ def test_windows_need_no_mask(attend: Attend) -> None:
 
 def test_rms_norm_by_formula() -> None:
     torch.manual_seed(0)
-    layer, x = norm(6), torch.randn(3, 6) * 5
+    layer, x = rms_norm(6), torch.randn(3, 6) * 5
     layer.weight.data.uniform_(0.5, 2)
     mean_square = sum(x[:, i] ** 2 for i in range(6)) / 6
     torch.testing.assert_close(layer(x), layer.weight * x / (mean_square + 1e-6).sqrt()[:, None])
@@ -60,19 +60,19 @@ def test_swiglu_by_formula() -> None:
     torch.testing.assert_close(layer(x), expected.T)
 
 
-def test_rotary_is_a_turn_in_the_complex_plane() -> None:
+def test_rotary_is_a_rotation_in_the_complex_plane() -> None:
     """Coordinates ``i`` and ``i + 4`` are one complex number, multiplied by ``exp(i n base^(-2 i / 8))``."""
     x = torch.randn(3, 5, 8, generator=torch.Generator().manual_seed(0))
-    turned = Rotary(8, 20)(x, first=7)
+    rotated = Rotary(8, 20)(x, first=7)
     for n in range(5):
         for i in range(4):
             expected = torch.complex(x[:, n, i], x[:, n, i + 4]) * torch.exp(
                 torch.tensor(1j * (7 + n) * 10_000 ** (-2 * i / 8))
             )
-            torch.testing.assert_close(torch.complex(turned[:, n, i], turned[:, n, i + 4]), expected)
+            torch.testing.assert_close(torch.complex(rotated[:, n, i], rotated[:, n, i + 4]), expected)
 
 
-def test_rotary_scores_depend_on_the_distance_alone() -> None:
+def test_rotary_scores_depend_only_on_the_distance() -> None:
     query, key = torch.randn(2, 1, 8, generator=torch.Generator().manual_seed(0))
     rotary = Rotary(8, 300)
 
@@ -84,28 +84,28 @@ def test_rotary_scores_depend_on_the_distance_alone() -> None:
         for start in (31, 57, 150):
             torch.testing.assert_close(score(start + distance, start), there, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(score(5, 5), (query * key).sum())
-    assert (score(31, 30) - score(30, 31)).abs() > 0.1, "left and right are told apart"
+    assert (score(31, 30) - score(30, 31)).abs() > 0.1, "left and right differ"
     assert (score(33, 30) - score(30, 30)).abs() > 0.1
 
 
 def test_block_by_formula() -> None:
     """Pre-norm, attention head by head, feed-forward; against a loop over heads and positions."""
     torch.manual_seed(0)
-    block, rotary, x = Block(8, 12, heads=2), Rotary(4, 10), torch.randn(1, 5, 8)
+    block, rotary, x = LlamaBlock(8, 12, heads=2), Rotary(4, 10), torch.randn(1, 5, 8)
     y = block.attention_norm(x)[0]
     q, k, v = (y @ w.T for w in block.attention.query_key_value.weight.chunk(3))
     gathered = torch.zeros(5, 8)
     for head in (slice(0, 4), slice(4, 8)):
-        turned_q, turned_k = rotary(q[:, head]), rotary(k[:, head])
+        rotated_q, rotated_k = rotary(q[:, head]), rotary(k[:, head])
         for n in range(5):
-            weights = torch.stack([turned_q[n] @ turned_k[m] / 2 for m in range(5)]).softmax(0)
+            weights = torch.stack([rotated_q[n] @ rotated_k[m] / 2 for m in range(5)]).softmax(0)
             gathered[n, head] = weights @ v[:, head]
     x1 = x + gathered @ block.attention.out.weight.T
     expected = x1 + block.feed_forward(block.feed_forward_norm(x1))
-    torch.testing.assert_close(block(x, rotary, everything), expected)
+    torch.testing.assert_close(block(x, rotary, attend_everywhere), expected)
 
 
-def test_causal_is_causal() -> None:
+def test_causal_attention_sees_no_later_token() -> None:
     """Changing a token changes the logits there and after it, and none before it."""
     network, x = tiny_llama(VOCAB).eval(), tokens(1, 9)
     before = logits(network, x)
@@ -119,7 +119,7 @@ def test_causal_is_causal() -> None:
 
 @torch.no_grad()
 def test_cached_equals_uncached() -> None:
-    """Read in pieces of any size, the network says what it says when it reads all at once."""
+    """Reading in pieces of any size gives the logits of one pass."""
     network, x = tiny_llama(VOCAB).eval(), tokens(4, 12)
     whole = logits(network, x)
     for pieces in ([1] * 12, [5, *[1] * 7], [3, 4, 5], [12]):
@@ -131,7 +131,7 @@ def test_cached_equals_uncached() -> None:
 
 
 @torch.no_grad()
-def test_reader_goes_on_with_some_rows() -> None:
+def test_reader_keeps_selected_rows() -> None:
     network, x = tiny_llama(VOCAB).eval(), tokens(4, 8)
     reader = Reader(network, rows=4, positions=8)
     reader(x[:, :5])
@@ -151,14 +151,14 @@ def test_checkpointing_gives_the_same_gradients() -> None:
         logits(network, tokens(3, 7)).logsumexp(-1).sum().backward()
         gradients[checkpointed] = {name: p.grad.clone() for name, p in network.named_parameters()}
         calls[checkpointed] = len(count)
-    assert calls == {False: 1, True: 2}, "each block is computed a second time in the backward pass"
+    assert calls == {False: 1, True: 2}, "each block is recomputed in the backward pass"
     assert all(gradient.abs().max() > 0 for gradient in gradients[False].values())
     for name, gradient in gradients[False].items():
         torch.testing.assert_close(gradients[True][name], gradient, msg=name)
 
 
 def test_mixed_precision() -> None:
-    """Queries and keys are turned in single precision and come back in half, with and without a cache."""
+    """Queries and keys are rotated in float32 and rerotated in bfloat16, with and without a cache."""
     network, x = tiny_llama(VOCAB).eval(), tokens(2, 6)
     exact = logits(network, x)
     with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
@@ -169,7 +169,7 @@ def test_mixed_precision() -> None:
     torch.testing.assert_close(read.float(), exact[:, -1], rtol=0.1, atol=0.2)
 
 
-def test_too_long() -> None:
+def test_too_long_text_and_invalid_sizes_raise() -> None:
     network = tiny_llama(VOCAB, max_length=16)
     with pytest.raises(UserError, match=r"the text has 17 tokens, more than model\.max_length=16"):
         logits(network, tokens(1, 17))
@@ -186,19 +186,19 @@ def test_too_long() -> None:
         ("llama_430m", 50_257, 0.95 * 430e6, 1.05 * 430e6),
     ],
 )
-def test_sizes(name: str, vocabulary: int, least: float, most: float) -> None:
-    """With and without the time embedding; nothing is allocated."""
+def test_parameter_counts(name: str, vocabulary: int, least: float, most: float) -> None:
+    """Parameter counts with and without the time embedding, on the meta device."""
     composed = config(f"model={name}")
     composed.vocab.size = vocabulary
     with torch.device("meta"):
         network: Llama = instantiate(composed.model)
-        denoiser = DecoderOnly(network, TimeEmbedding(network.dim))
+        denoiser = OpenEndedDenoiser(network, TimeEmbedding(network.dim))
     assert all(tensor.is_meta for tensor in (*denoiser.parameters(), *denoiser.buffers()))
     sizes = [sum(parameter.numel() for parameter in module.parameters()) for module in (network, denoiser)]
     assert least < sizes[0] < sizes[1] < most
     assert (network.max_length, sizes[1] - sizes[0]) == (256, 2 * network.dim * (network.dim + 1))
 
 
-def test_checkpointing_can_be_asked_for() -> None:
+def test_checkpointing_is_a_config_option() -> None:
     composed = config("model=llama_tiny", "model.checkpoint_gradients=true")
     assert instantiate(composed.model).checkpoint_gradients

@@ -1,4 +1,4 @@
-"""The autoregressive system: its loss by hand, its search against enumeration, batches."""
+"""The autoregressive system: loss by hand, beam search against enumeration, batching."""
 
 from itertools import pairwise, product
 
@@ -31,12 +31,12 @@ def pad(*rows: list[int]) -> Tensor:
 
 @torch.no_grad()
 def log_probs(system: AutoregressiveSystem, source: Tensor, target: Tensor) -> Tensor:
-    """``[V]`` at every position, from a model without cache."""
+    """Log-probabilities ``[V]`` at every position, without a cache."""
     return system.decoder(target[:, :-1], system.decoder.encode(source)).float().log_softmax(-1)
 
 
 def test_loss_by_hand(system: AutoregressiveSystem) -> None:
-    """Every token after ``<bos>``, against 0.9 of the token and 0.1 of what can follow at all; no padding."""
+    """Every token after ``<bos>`` and no padding: 0.9 on the token, 0.1 spread over all predictable ids."""
     source, target = pad([5, 6], [7]), pad([5, 6, 7], [8])
     ids = [VOCAB.eos, VOCAB.unk, 5, 6, 7, 8]
     answers, expected = log_probs(system, source, target), 0.0
@@ -48,17 +48,17 @@ def test_loss_by_hand(system: AutoregressiveSystem) -> None:
     assert term.total.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_loss_is_divided_by_the_tokens_it_is_made_of(system: AutoregressiveSystem) -> None:
-    """``<bos>`` is given, not predicted: without smoothing the mean is that of the likelihood."""
+def test_loss_is_a_mean_over_the_predicted_tokens(system: AutoregressiveSystem) -> None:
+    """``<bos>`` is not predicted: without label smoothing the mean is that of the likelihood."""
     exact = AutoregressiveSystem(VOCAB, system.decoder, label_smoothing=0.0)
     batch = batch_from(VOCAB, [([5, 6], [5, 6, 7]), ([7], [8])])
     (term,), likelihood = exact.loss(batch), exact.likelihood(batch)
     mean = likelihood.nats.sum() / likelihood.tokens.sum()
-    assert (term.total / batch.counts[term.unit]).item() == pytest.approx(mean.item(), rel=1e-5)
+    assert (term.total / exact.counts(batch)[term.unit]).item() == pytest.approx(mean.item(), rel=1e-5)
 
 
 def test_likelihood_is_exact(system: AutoregressiveSystem) -> None:
-    """The chain rule, token by token, the end of the text included and padding not."""
+    """The chain rule, token by token, with the end of the text and without padding."""
     source, target = pad([5, 6], [7]), pad([5, 6, 7], [8])
     found = system.likelihood(Batch(source, target, torch.arange(2)))
     chain = log_probs(system, source, target)
@@ -91,7 +91,7 @@ def test_padding_changes_neither_loss_nor_gradient() -> None:
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 def test_wide_beam_is_exhaustive_search(system: AutoregressiveSystem, penalty: float) -> None:
-    """The best of all texts of up to three tokens, each scored as a whole."""
+    """The best of all texts of up to three tokens, each scored without beam search."""
     sources = pad([5, 6, 7], [8], [6, 5])
     found = system.generate(sources, BeamSearch("beam", 200, penalty))
     ids = [VOCAB.unk, 5, 6, 7, 8]
@@ -121,8 +121,8 @@ def test_greedy_without_a_cache(system: AutoregressiveSystem) -> None:
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_batch_is_one_by_one(beam_size: int) -> None:
-    """Sources of other lengths beside it, and their padding, change nothing."""
+def test_decoding_does_not_depend_on_the_batch(beam_size: int) -> None:
+    """Other sources in the batch and their padding do not change the result."""
     data = toy_data(train=16)
     torch.manual_seed(2)
     system, batch = tiny_autoregressive(data.vocab).eval(), batch_of(data, list(range(16)))
@@ -150,7 +150,7 @@ def test_candidates_are_the_n_best_texts() -> None:
     assert system.generate(batch.source, BeamSearch("greedy", 1)).candidates is None
 
 
-def test_trace_is_read_line_by_line() -> None:
+def test_trace_of_greedy_decoding() -> None:
     data = toy_data(train=16)
     torch.manual_seed(0)
     system, trace = tiny_autoregressive(data.vocab).eval(), GrowingText()
@@ -162,14 +162,16 @@ def test_trace_is_read_line_by_line() -> None:
         assert after.startswith(before)
 
 
-def test_strategies_of_the_other_kind_are_refused(system: AutoregressiveSystem) -> None:
+def test_other_decodings_raise(system: AutoregressiveSystem) -> None:
     system.check(BeamSearch("beam"))
-    with pytest.raises(UserError, match="decoding=rdm_absorbing: an autoregressive model is decoded by decoding=beam"):
+    with pytest.raises(
+        UserError, match="decoding=rdm_absorbing does not fit an autoregressive model; use decoding=beam"
+    ):
         system.check(sampler())
     with pytest.raises(UserError, match="decoding=beam is not for diffusion over tokens"):
         tiny_system(VOCAB).check(BeamSearch("beam"))
 
 
-def test_no_template(system: AutoregressiveSystem) -> None:
-    with pytest.raises(UserError, match="template: a model that writes from left to right cannot fill blanks"):
+def test_template_raises(system: AutoregressiveSystem) -> None:
+    with pytest.raises(UserError, match="template: an autoregressive model cannot fill blanks"):
         system.generate(pad([5]), BeamSearch("beam"), template=pad([VOCAB.mask, 5]))

@@ -1,4 +1,4 @@
-"""DiffuSeq: the loss by hand, the clean source, the canvas, candidates, and 32 pairs learned by heart."""
+"""DiffuSeq: loss by hand, clean source, canvas, candidates, overfitting."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from rdm.decoding.candidates import Selection
 from rdm.decoding.gaussian import GaussianSampler
 from rdm.diffusion.gaussian import normal
 from rdm.errors import UserError
-from rdm.models.diffuseq import Given
+from rdm.models.diffuseq import EncodedSource
 from rdm.systems.diffuseq import DiffuSeqSystem
 from rdm.training.module import combine
 from rdm.vocab import Vocab
@@ -49,7 +49,7 @@ SEED = 5
 
 
 def test_loss_by_hand(system: DiffuSeqSystem) -> None:
-    """Number by number, with the noise drawn again in the same order; padding counts like any word."""
+    """With the noise drawn again in the same order; padding counts like any word."""
     terms = {term.name: float(term.total.detach()) for term in system.loss(BATCH, seeded(SEED))}
     generator, alpha = seeded(SEED), system.process.alpha.tolist()
     words, weight = system.canvas(BATCH.target), system.denoiser.tokens.weight.detach()
@@ -60,7 +60,7 @@ def test_loss_by_hand(system: DiffuSeqSystem) -> None:
     noise = normal(embeddings, generator)
     kept = system.process.alpha[t].float()[:, None, None]
     z_t = kept.sqrt() * z0 + (1 - kept).sqrt() * noise
-    guess = system.denoiser(z_t, t, system.denoiser.read(BATCH.source)).detach()
+    guess = system.denoiser(z_t, t, system.denoiser.encode(BATCH.source)).detach()
     mse = rounding = tail = 0.0
     for row in range(6):
         for place in range(6):
@@ -83,7 +83,7 @@ def test_loss_reaches_all_parameters(system: DiffuSeqSystem) -> None:
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_padding_changes_nothing(system: DiffuSeqSystem, side: str) -> None:
+def test_padding_does_not_change_loss_or_output(system: DiffuSeqSystem, side: str) -> None:
     """A wider batch has the same loss, and the same text comes out."""
     wide = Batch(BATCH.source, BATCH.target[:, :5], BATCH.ids, BATCH.counts)
     setattr(wide, side, padded(getattr(wide, side), 1))
@@ -95,30 +95,30 @@ def test_padding_changes_nothing(system: DiffuSeqSystem, side: str) -> None:
     torch.testing.assert_close(outputs[0].scores, outputs[1].scores, rtol=1e-4, atol=1e-4)
 
 
-def test_source_stays_clean(system: DiffuSeqSystem, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Noising and decoding hand the network points of the target only, and the source as it is read, every time."""
-    seen: list[tuple[Tensor, Given]] = []
+def test_source_is_never_noised(system: DiffuSeqSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In training and decoding the network receives noised target points and the clean encoded source."""
+    seen: list[tuple[Tensor, EncodedSource]] = []
     forward = system.denoiser.forward
 
-    def recorded(z: Tensor, t: Tensor, given: Given) -> Tensor:
-        seen.append((z, given))
-        return forward(z, t, given)
+    def recorded(z: Tensor, t: Tensor, source: EncodedSource) -> Tensor:
+        seen.append((z, source))
+        return forward(z, t, source)
 
     monkeypatch.setattr(system.denoiser, "forward", recorded)
     before = BATCH.source.clone()
     system.loss(BATCH, seeded(1))
     system.generate(BATCH.source, GaussianSampler("x", 3), seeded(2))
     assert len(seen) == 4
-    clean = system.denoiser.read(before)
-    for z, given in seen:
+    clean = system.denoiser.encode(before)
+    for z, source in seen:
         assert z.shape == (6, 6, 16)
-        assert torch.equal(given.states, clean.states)
-        assert torch.equal(given.mask, clean.mask)
+        assert torch.equal(source.states, clean.states)
+        assert torch.equal(source.mask, clean.mask)
     assert torch.equal(BATCH.source, before)
 
 
 class Fixed(GaussianSampler):
-    """Decodes to given words, with their embeddings as the last guess."""
+    """Decodes to fixed words, with their embeddings as the last prediction."""
 
     def __init__(self, words: Tensor) -> None:
         super().__init__("fixed", steps=1)
@@ -140,7 +140,7 @@ def test_text_ends_at_the_first_eos(system: DiffuSeqSystem) -> None:
 
 
 def test_candidates(system: DiffuSeqSystem) -> None:
-    """Each has noise of its own; by default the best score is returned, or what the function handed in says."""
+    """Candidates have different noise; the best score is returned, or the choice of the selection."""
     source = BATCH.source[:2]
     seen: list[tuple[Tensor, Tensor]] = []
 
@@ -165,7 +165,7 @@ def test_candidates(system: DiffuSeqSystem) -> None:
     assert (scores < 0).all()
 
 
-def test_decoding_must_fit(system: DiffuSeqSystem) -> None:
+def test_other_decodings_raise(system: DiffuSeqSystem) -> None:
     system.check(GaussianSampler("x", 3))
     with pytest.raises(UserError, match=r"decoding.steps=4 is more than the .*num_steps=3"):
         system.check(GaussianSampler("x", 4))
@@ -176,7 +176,7 @@ def test_decoding_must_fit(system: DiffuSeqSystem) -> None:
 
 
 def test_overfits_32_pairs() -> None:
-    """All 2000 steps of noise are learned by heart: a few steps of DDIM, or of the posterior, give every sentence."""
+    """A few steps of DDIM or of the posterior reproduce every sentence."""
     generator = seeded(1)
     lengths = torch.randint(2, 6, (64,), generator=generator).tolist()
     sides = [torch.randint(5, VOCAB.size, (length,), generator=generator).tolist() for length in lengths]

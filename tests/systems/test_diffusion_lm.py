@@ -1,4 +1,4 @@
-"""Diffusion over open-ended text: what is given stays as it is, and a continuation ends where it should."""
+"""Diffusion over open-ended text: a prefix is never changed, and continuations are truncated."""
 
 import math
 from typing import Any
@@ -13,21 +13,21 @@ from rdm.decoding.left_to_right import LeftToRight
 from rdm.decoding.routing import Ancestral, Commit, Unconditional
 from rdm.decoding.sampler import Decoded
 from rdm.decoding.transition import Transition
-from rdm.diffusion.pairing import Conditioned, Pairing, SameStep, Single, TwoSteps
-from rdm.diffusion.process import Corruption
+from rdm.diffusion.copies import Conditioned, NoisedCopies, SameStep, Single, TwoSteps
+from rdm.diffusion.noised import NoisedBatch
 from rdm.errors import UserError
 from rdm.systems.base import System
-from rdm.systems.continuation import cut
+from rdm.systems.continuation import truncate
 from rdm.systems.diffusion_lm import DiffusionLanguageModel
 from rdm.training.module import TrainingModule
 from rdm.training.optim import InverseSqrt, Optimization
 from rdm.vocab import Vocab
-from tests.builders import RECIPES, STEPS, FixedPairing, overfit, sampler
+from tests.builders import RECIPES, STEPS, FixedCopies, overfit, sampler
 from tests.decoding.helpers import FEWER_ITERATIONS, TRANSITIONS, Recorder
 from tests.language_models import one_canvas, packed, tiny_ar_lm, tiny_lm, window_batch
 
 VOCAB = Vocab(size=30)
-PAIRINGS: list[Pairing] = [Single(), Conditioned(), SameStep(), TwoSteps()]
+ALL_COPIES: list[NoisedCopies] = [Single(), Conditioned(), SameStep(), TwoSteps()]
 
 
 def windows(rows: int, length: int = 16) -> Tensor:
@@ -37,21 +37,21 @@ def windows(rows: int, length: int = 16) -> Tensor:
     return torch.where(torch.rand(text.shape, generator=generator) < 0.1, VOCAB.eos, text)
 
 
-def seen_in_training(system: DiffusionLanguageModel, target: Tensor, given: int, seed: int = 0) -> Tensor:
-    """What the denoiser is shown when the loss is computed: ``[B * copies, N]``."""
+def seen_in_training(system: DiffusionLanguageModel, target: Tensor, prefix: int, seed: int = 0) -> Tensor:
+    """Return the input of the denoiser during training: ``[B * copies, N]``."""
     seen: list[Tensor] = []
     hook = system.denoiser.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    system.loss(window_batch(VOCAB, target, given), torch.Generator().manual_seed(seed))
+    system.loss(window_batch(target, prefix), torch.Generator().manual_seed(seed))
     hook.remove()
     return seen[0]
 
 
-@pytest.mark.parametrize("pairing", PAIRINGS, ids=lambda pairing: type(pairing).__name__)
+@pytest.mark.parametrize("copies", ALL_COPIES, ids=lambda copies: type(copies).__name__)
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_given_prefix_is_never_noised(name: str, pairing: Pairing) -> None:
-    """And what is not given is noised exactly as without a prefix."""
-    system, target = tiny_lm(VOCAB, name, pairing), windows(64)
-    shown, free = (seen_in_training(system, target, given) for given in (5, 0))
+def test_a_prefix_is_never_noised(name: str, copies: NoisedCopies) -> None:
+    """The rest is noised exactly as without a prefix."""
+    system, target = tiny_lm(VOCAB, name, copies), windows(64)
+    shown, free = (seen_in_training(system, target, prefix) for prefix in (5, 0))
     x0 = target.repeat_interleave(len(shown) // 64, 0)
     assert torch.equal(shown[:, :5], x0[:, :5])
     assert torch.equal(shown[:, 5:], free[:, 5:])
@@ -60,59 +60,60 @@ def test_a_given_prefix_is_never_noised(name: str, pairing: Pairing) -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_specials_in_packed_text(name: str) -> None:
-    """``<eos>`` is a token like others for absorbing noise; the other noises never touch a special symbol."""
+    """Absorbing noise treats ``<eos>`` like other tokens; the other noises never change special symbols."""
     system, target = tiny_lm(VOCAB, name), windows(256)
-    shown = seen_in_training(system, target, given=0)
+    shown = seen_in_training(system, target, prefix=0)
     noised = shown != target.repeat_interleave(len(shown) // 256, 0)
     special = ~VOCAB.is_ordinary(target).repeat_interleave(len(shown) // 256, 0)
     absorbing = name.endswith("absorbing")
-    assert system.unit == ("tokens" if absorbing else "ordinary")
+    assert system.process.noise.unit == ("tokens" if absorbing else "ordinary")
     assert (noised[special].double().mean() > 0.2) == absorbing
     assert absorbing or not noised[special].any()
 
 
-@pytest.mark.parametrize("given", [0, 4, 11])
+@pytest.mark.parametrize("prefix", [0, 4, 11])
 @pytest.mark.parametrize("name", ["rdm_absorbing", "rdm_multinomial", "rdm_mixture"])
-def test_loss_by_hand(name: str, given: int) -> None:
-    """Weighted, smoothed cross-entropy over the noised positions behind the prefix, divided by the tokens there."""
-    system, target = tiny_lm(VOCAB, name, FixedPairing()), windows(12)
-    batch = window_batch(VOCAB, target, given)
+def test_loss_by_hand(name: str, prefix: int) -> None:
+    """Mean weighted, smoothed cross-entropy over the noised positions after the prefix."""
+    system, target = tiny_lm(VOCAB, name, FixedCopies()), windows(12)
+    batch = window_batch(target, prefix)
     (term,) = system.loss(batch)
-    drawn = FixedPairing()(system.process, target)
+    drawn = FixedCopies()(system.process, target)
     x_t = drawn.x_t.clone()
-    x_t[:, :given] = target[:, :given]
+    x_t[:, :prefix] = target[:, :prefix]
     log_probs = system.denoiser(x_t, drawn.t).log_softmax(-1)
     allowed = system.process.noise.learnable.nonzero().flatten().tolist()
     total, counted = torch.tensor(0.0), 0
     for row in range(12):
         weight = 1 - (int(drawn.t[row]) - 1) / STEPS
-        for n in range(given, 16):
+        for n in range(prefix, 16):
             token = int(target[row, n])
             counted += token in allowed or (name == "rdm_absorbing")
             if x_t[row, n] != token:
                 smooth = log_probs[row, n, allowed].mean()
                 total = total - weight * (0.9 * log_probs[row, n, token] + 0.1 * smooth)
+    counts = system.counts(batch)
     if name != "rdm_absorbing":
-        assert counted == int(batch.counts["ordinary"]) < int(batch.counts["tokens"])
-    assert int(batch.counts[term.unit]) == counted
+        assert counted == int(counts["ordinary"]) < int(counts["tokens"])
+    assert int(counts[term.unit]) == counted
     assert total > 0
-    torch.testing.assert_close(term.total / batch.counts[term.unit], total / counted, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(term.total / counts[term.unit], total / counted, rtol=1e-4, atol=1e-6)
 
 
-def test_the_bound_leaves_out_what_is_given() -> None:
-    """The variational bound counts learnable positions, noised or not: those of a prefix are not among them."""
-    system, target = tiny_lm(VOCAB, "multinomial", FixedPairing()), windows(6)
+def test_the_bound_excludes_the_prefix() -> None:
+    """It sums over learnable positions, noised or not; prefix positions are not learnable."""
+    system, target = tiny_lm(VOCAB, "multinomial", FixedCopies()), windows(6)
     asked: list[tuple[Tensor, ...]] = []
     system.denoiser.register_forward_pre_hook(lambda _, inputs: asked.append(inputs[3]))
-    system.loss(window_batch(VOCAB, target, given=4))
+    system.loss(window_batch(target, prefix=4))
     learned = VOCAB.is_ordinary(target)
     learned[:, :4] = False
     assert torch.equal(torch.stack(asked[0], 1), learned.nonzero())
 
 
-def test_keep_clean_takes_a_mask_a_row() -> None:
+def test_keep_clean_accepts_one_mask_per_row() -> None:
     x0 = torch.tensor([[5, 6, 7], [8, 9, 10]])
-    noised = Corruption(x0, torch.full_like(x0, 1), torch.tensor([1, 2]), torch.tensor([[True, True, False]] * 2))
+    noised = NoisedBatch(x0, torch.full_like(x0, 1), torch.tensor([1, 2]), torch.tensor([[True, True, False]] * 2))
     kept = noised.keep_clean(torch.tensor([[True, False, False], [False, True, False]]))
     assert kept.x_t.tolist() == [[5, 1, 1], [1, 9, 1]]
     assert kept.learnable.tolist() == [[False, True, False], [True, False, False]]
@@ -121,8 +122,8 @@ def test_keep_clean_takes_a_mask_a_row() -> None:
 
 @pytest.mark.parametrize("transition", TRANSITIONS)
 @pytest.mark.parametrize("name", ["rdm_absorbing", "rdm_multinomial", "rdm_mixture"])
-def test_no_router_changes_the_prefix(name: str, transition: str) -> None:
-    """In no iteration, at temperature 1; the prefix has special symbols too. The last iteration leaves no noise."""
+def test_no_transition_changes_the_prefix(name: str, transition: str) -> None:
+    """At temperature 1, with special symbols in the prefix; no noise is left at the end."""
     system, source, recorder = tiny_lm(VOCAB, name).eval(), windows(5)[:, :6], Recorder()
     source[0, 2], source[1, 5] = VOCAB.eos, VOCAB.mask
     decoding = one_canvas(TRANSITIONS[transition](), temperature=1.0, top_p=0.95)
@@ -134,12 +135,12 @@ def test_no_router_changes_the_prefix(name: str, transition: str) -> None:
         assert state.free.sum() == 5 * 10
     written = recorder.seen[-1][1].tokens[:, 6:]
     assert system.process.noise.learnable[written].all()
-    assert torch.equal(hypotheses.tokens, cut(written, VOCAB, 128))
+    assert torch.equal(hypotheses.tokens, truncate(written, VOCAB, 128))
     assert torch.equal(hypotheses.calls, sum(state.active.any(1).long() for state, _ in recorder))
 
 
-def test_from_nothing() -> None:
-    """A prefix of no tokens: the whole canvas is filled."""
+def test_empty_prefix() -> None:
+    """The whole canvas is filled."""
     system = tiny_lm(VOCAB, "rdm_multinomial").eval()
     hypotheses = system.generate(torch.empty(3, 0, dtype=torch.long), one_canvas(Unconditional()))
     assert hypotheses.tokens.shape == (3, 16)
@@ -147,15 +148,15 @@ def test_from_nothing() -> None:
     assert hypotheses.rows.tolist() == [0, 1, 2]
 
 
-def test_cut() -> None:
+def test_truncate() -> None:
     eos, pad = VOCAB.eos, VOCAB.pad
     tokens = torch.tensor([[5, 6, 7, 8, 9], [5, eos, 7, eos, 9], [eos, 6, 7, 8, 9], [5, 6, 7, eos, 9]])
-    assert cut(tokens, VOCAB, 3).tolist() == [[5, 6, 7], [5, pad, pad], [pad, pad, pad], [5, 6, 7]]
-    assert cut(tokens, VOCAB, 9).tolist()[3] == [5, 6, 7, pad, pad]
+    assert truncate(tokens, VOCAB, 3).tolist() == [[5, 6, 7], [5, pad, pad], [pad, pad, pad], [5, 6, 7]]
+    assert truncate(tokens, VOCAB, 9).tolist()[3] == [5, 6, 7, pad, pad]
 
 
-def test_a_continuation_is_cut_at_eos_and_at_128_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """256 positions, 32 of them given; an ``<eos>`` in the prompt ends nothing."""
+def test_continuations_are_truncated_at_eos_and_at_128_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """256 positions, 32 of them prompt; an ``<eos>`` in the prompt has no effect."""
     system, decoding = tiny_lm(VOCAB, max_length=256).eval(), one_canvas(Commit(), steps=2)
     source, filled = windows(3, 32), torch.full((3, 256), 7)
     source[:, 3] = VOCAB.eos
@@ -176,9 +177,9 @@ def test_a_continuation_is_cut_at_eos_and_at_128_tokens(monkeypatch: pytest.Monk
 
 
 def test_likelihoods() -> None:
-    """With all weights 0 every token costs ``log`` of the ids that can be predicted; the twin's number is exact."""
+    """With zero weights every token costs ``log`` of the number of predictable ids."""
     target = windows(400)
-    batch = window_batch(VOCAB, target)
+    batch = window_batch(target)
     for system, barred, kind in ((tiny_lm(VOCAB, "absorbing"), 2, "bound"), (tiny_ar_lm(VOCAB), 3, "exact")):
         for parameter in system.parameters():
             torch.nn.init.zeros_(parameter)
@@ -189,7 +190,7 @@ def test_likelihoods() -> None:
         assert found.nats.mean().item() == pytest.approx(16 * math.log(VOCAB.size - barred), rel=0.02)
 
 
-def test_what_cannot_work() -> None:
+def test_invalid_decodings_and_options_raise() -> None:
     system = tiny_lm(VOCAB)
     with pytest.raises(UserError, match=r"decoding\.length_candidates=3, but open-ended text has no lengths"):
         system.check(sampler())
@@ -210,20 +211,20 @@ def test_what_cannot_work() -> None:
     ids=["rdm_absorbing", "absorbing", "rdm_multinomial"],
 )
 def test_overfits_32_windows(name: str, transition: Transition) -> None:
-    """It continues the first four tokens of each window as the window does."""
+    """The first four tokens of each window are continued as in the window."""
     vocab, text = packed(32, 12, ends=name.endswith("absorbing"))
-    batch = window_batch(vocab, text, given=4)
+    batch = window_batch(text, prefix=4)
     system = tiny_lm(vocab, name, dim=64, max_length=12)
     overfit(system, batch, steps=300, lr=4e-3)
     generator = torch.Generator().manual_seed(0)
     written = system.generate(text[:, :4], one_canvas(transition, steps=10), generator).tokens
-    right = (written == cut(text[:, 4:], vocab, 128)).double().mean()
+    right = (written == truncate(text[:, 4:], vocab, 128)).double().mean()
     assert right > 0.9, right
 
 
 @pytest.mark.parametrize("build", [tiny_lm, tiny_ar_lm])
 def test_trains_with_lightning(build: Any) -> None:
-    """Two steps and a validation with a given prefix, whose loss is logged."""
+    """Two steps, and a validation with a prefix that logs its loss."""
     system: System = build(VOCAB)
     module = TrainingModule(system, Optimization(InverseSqrt(warmup_steps=1), lr=1e-3))
     trainer = pl.Trainer(
@@ -235,8 +236,10 @@ def test_trains_with_lightning(build: Any) -> None:
         logger=False,
     )
     before = {name: parameter.clone() for name, parameter in module.named_parameters()}
-    batches = [DataLoader([window_batch(VOCAB, windows(4), given)] * 2, batch_size=None) for given in (0, 4)]
-    trainer.fit(module, *batches)
+    batches = [window_batch(windows(4), prefix) for prefix in (0, 4)]
+    for batch in batches:
+        batch.counts = system.counts(batch)
+    trainer.fit(module, *(DataLoader([batch] * 2, batch_size=None) for batch in batches))
     assert trainer.callback_metrics["val/loss"].isfinite()
     unchanged = [name for name, parameter in module.named_parameters() if torch.equal(parameter, before[name])]
     assert unchanged == []

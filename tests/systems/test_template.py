@@ -1,4 +1,4 @@
-"""Infilling: only the blanks of a template are filled, whatever the decoding."""
+"""Infilling: only the blanks of a template are filled, with any transition."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ BLANKS = [[1, 4], [2], [1, 2, 3, 5]]
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("transition", TRANSITIONS)
 def test_pinned_tokens_never_change(transition: str, name: str) -> None:
-    """Not in the end and not in between; and the blanks become text."""
+    """In no iteration; and the blanks become text."""
     data = toy_data(train=3)
     torch.manual_seed(0)
     system, batch, vocab = tiny_system(data.vocab, name).eval(), batch_of(data, [0, 1, 2]), data.vocab

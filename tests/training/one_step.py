@@ -14,7 +14,7 @@ import torch
 from rdm.training.module import TrainingModule
 from rdm.training.optim import InverseSqrt, Optimization
 from rdm.training.sharding import Sharded, full_tensor
-from tests.builders import FixedPairing, tiny_system, toy_data
+from tests.builders import FixedCopies, tiny_system, toy_data
 
 
 class KeepGradients(pl.Callback):
@@ -33,7 +33,7 @@ def one_step(file: Path, devices: int = 1, accumulate: int = 1, strategy: str = 
     torch.manual_seed(0)
     data = toy_data(train=sentences, max_tokens=None, max_sentences=sentences)
     module = TrainingModule(
-        tiny_system(data.vocab, pairing=FixedPairing()), Optimization(InverseSqrt(warmup_steps=1), lr=1e-3)
+        tiny_system(data.vocab, copies=FixedCopies()), Optimization(InverseSqrt(warmup_steps=1), lr=1e-3)
     )
     trainer = pl.Trainer(
         accelerator="cpu",

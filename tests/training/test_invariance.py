@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rdm.data.batching import Batch
 from rdm.training.module import combine
-from tests.builders import RECIPES, FixedPairing, batch_of, tiny_system, toy_data
+from tests.builders import RECIPES, FixedCopies, batch_of, tiny_system, toy_data
 from tests.training.one_step import one_step
 
 
@@ -54,7 +54,7 @@ def test_padding_does_not_change_the_gradient(name: str) -> None:
     """Padding of source and target changes neither the loss nor its gradient."""
     data = toy_data(train=12)
     torch.manual_seed(0)
-    system = tiny_system(data.vocab, name, pairing=FixedPairing())
+    system = tiny_system(data.vocab, name, copies=FixedCopies())
     batch = batch_of(data, list(range(12)))
 
     def padded(tokens: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ def test_padding_does_not_change_the_gradient(name: str) -> None:
 def test_loss_is_a_mean_over_tokens_and_sentences() -> None:
     """A batch repeated twice has the same loss."""
     data = toy_data(train=6)
-    system = tiny_system(data.vocab, pairing=FixedPairing())
+    system = tiny_system(data.vocab, copies=FixedCopies())
     once, twice = batch_of(data, list(range(6))), batch_of(data, list(range(6)) * 2)
     for first, second in zip(system.loss(once), system.loss(twice), strict=True):
         assert first.total > 0

@@ -10,7 +10,7 @@ from rdm.data.batching import Batch
 from rdm.errors import UserError
 from rdm.systems.base import System
 from rdm.training.setup import check_trainer, compile_layers, validation_interval
-from tests.builders import FixedPairing, batch_of, tiny_system, toy_data
+from tests.builders import FixedCopies, batch_of, tiny_system, toy_data
 from tests.test_config import config
 
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "1", "RANK": "0", "GROUP_RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "8"}
@@ -59,7 +59,7 @@ def test_validation_is_counted_in_optimiser_steps() -> None:
 def test_compiled_layers_give_the_same_gradients() -> None:
     """For batches of two shapes, with unchanged parameter names."""
     data = toy_data(train=24)
-    system = tiny_system(data.vocab, pairing=FixedPairing())
+    system = tiny_system(data.vocab, copies=FixedCopies())
     batches = [batch_of(data, list(range(8))), batch_of(data, list(range(8, 20)))]
     assert batches[0].target.shape != batches[1].target.shape
     names, expected = list(system.state_dict()), [gradients(system, batch) for batch in batches]

@@ -1,8 +1,7 @@
-"""How many noised copies of a sentence are trained on at once, and how they hang together.
+"""Noised copies of each sentence: how many are trained on together, and how they are related.
 
-:class:`Conditioned` is the paper's Algorithm 3; the others are the alternatives its official code offers for the
-ablation. Each is called with the process and clean tokens ``[B, N]`` and returns a :class:`Corruption` of ``R = B *
-copies`` rows, the copies of one sentence next to each other.
+:class:`Conditioned` is the paper's Algorithm 3; the others are the alternatives of its official code (ablation).
+Configuration group: ``diffusion/pairing``.
 """
 
 from abc import ABC, abstractmethod
@@ -10,32 +9,44 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from rdm.diffusion.process import Corruption, DiffusionProcess
+from rdm.describe import Described
+from rdm.diffusion.noised import NoisedBatch
+from rdm.diffusion.process import DiffusionProcess
 
 
-class Pairing(ABC):
-    """Draws the steps and the noised copies of a batch."""
+class NoisedCopies(Described, ABC):
+    """Draws the steps and the noised copies of a batch.
 
-    def __call__(self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None = None) -> Corruption:
+    >>> from rdm.diffusion.noise import Absorbing
+    >>> from rdm.diffusion.schedule import Linear
+    >>> from rdm.vocab import Vocab
+    >>> process = DiffusionProcess(Linear(num_steps=4), Absorbing(Vocab(size=9)))
+    >>> noised = Conditioned()(process, torch.tensor([[5, 6, 7]]))
+    >>> noised.x_t.shape, noised.copies
+    (torch.Size([2, 3]), 2)
+    """
+
+    def __call__(self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None = None) -> NoisedBatch:
+        """Noise clean tokens ``x0 [B, N]``; the copies of one sentence are adjacent rows."""
         copies, steps = zip(*self.draw(process, x0, generator), strict=True)
         x_t, t = torch.stack(copies, 1).flatten(0, 1), torch.stack(steps, 1).flatten()
         x0 = x0.repeat_interleave(len(copies), 0)
-        return Corruption(x0=x0, x_t=x_t, t=t, learnable=process.learnable(x0))
+        return NoisedBatch(x0=x0, x_t=x_t, t=t, learnable=process.learnable(x0), copies=len(copies))
 
     @abstractmethod
     def draw(
         self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None
     ) -> list[tuple[Tensor, Tensor]]:
-        """The copies ``[B, N]`` with their steps ``[B]``."""
+        """Return each copy ``[B, N]`` with its steps ``[B]``."""
 
 
 def uniform_steps(process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None) -> Tensor:
-    """``t ~ Uniform{1..T}``, one a sentence: ``[B]``."""
+    """Draw ``t ~ Uniform{1..T}`` for each sentence: ``[B]``."""
     return torch.randint(1, process.num_steps + 1, x0.shape[:1], device=x0.device, generator=generator)
 
 
-class Single(Pairing):
-    """One step, one copy (Algorithm 1)."""
+class Single(NoisedCopies):
+    """One copy at one step (Algorithm 1)."""
 
     def draw(
         self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None
@@ -44,8 +55,11 @@ class Single(Pairing):
         return [(process.corrupt(x0, t, generator), t)]
 
 
-class Conditioned(Pairing):
-    """Two steps ``s <= t``; ``x_s ~ q(x_s | x_t, x_0)``, or drawn independently where ``s = t`` (Algorithm 3)."""
+class Conditioned(NoisedCopies):
+    """Two copies at steps ``s <= t``, the first conditioned on the second (Algorithm 3).
+
+    ``x_s ~ q(x_s | x_t, x_0)`` if ``s < t``; the copies are independent if ``s = t``.
+    """
 
     def draw(
         self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None
@@ -57,7 +71,7 @@ class Conditioned(Pairing):
         return [(torch.where((s == t)[:, None], fresh, conditioned), s), (x_t, t)]
 
 
-class SameStep(Pairing):
+class SameStep(NoisedCopies):
     """Two independent copies at one step."""
 
     def draw(
@@ -67,7 +81,7 @@ class SameStep(Pairing):
         return [(process.corrupt(x0, t, generator), t), (process.corrupt(x0, t, generator), t)]
 
 
-class TwoSteps(Pairing):
+class TwoSteps(NoisedCopies):
     """Two independent copies at two independent steps."""
 
     def draw(
@@ -77,10 +91,10 @@ class TwoSteps(Pairing):
         return single.draw(process, x0, generator) + single.draw(process, x0, generator)
 
 
-class UniformMasks(Pairing):
+class UniformMasks(NoisedCopies):
     """One copy with exactly ``n ~ Uniform{1..N}`` of its ``N`` learnable tokens noised (CMLM).
 
-    The step is the one at which a linear schedule has noised that share, ``t = ceil(T n / N)``.
+    The step is the one at which a linear schedule has noised the same share, ``t = ceil(T n / N)``.
     """
 
     def draw(

@@ -1,10 +1,10 @@
-"""Sources that need no more answers leave the batch, and candidates that were dropped are never returned."""
+"""The denoiser runs on active sources only, and pruned candidates are never returned."""
 
 import pytest
 import torch
 from torch import Tensor
 
-from rdm.decoding.routing import Ancestral, Commit
+from rdm.decoding.routing import Ancestral, Commit, Transition
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Linear
 from rdm.decoding.trace import Trace
@@ -17,7 +17,7 @@ SOURCE = torch.tensor([[2, 7, 8, 9, 3], [2, 11, 12, 3, 0], [2, 13, 14, 15, 3], [
 
 
 @pytest.mark.parametrize("transition", [Ancestral(), Commit()], ids=["ancestral", "commit"])
-def test_the_network_sees_only_sources_with_something_to_ask(transition, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_denoiser_runs_on_active_sources_only(transition: Transition, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
     system = tiny_system(VOCAB).eval()
     lengths = torch.tensor([[1], [12], [2], [3]])
@@ -26,7 +26,7 @@ def test_the_network_sees_only_sources_with_something_to_ask(transition, monkeyp
     rows_seen: list[int] = []
     forward = system.denoiser.forward
 
-    def counting(x_t, t, memory, positions):
+    def counting(x_t: Tensor, t: Tensor, memory: Memory, positions: Tensor) -> Tensor:
         rows_seen.append(len(x_t))
         assert len(memory) == len(x_t)
         return forward(x_t, t, memory, positions)
@@ -43,10 +43,10 @@ def test_the_network_sees_only_sources_with_something_to_ask(transition, monkeyp
     assert int(left.calls.sum()) == sum(rows_seen)
     assert [int(sources.sum()) for sources in copied] == sorted({*rows_seen} - {4}, reverse=True)
     assert len(copied) < sum(rows < 4 for rows in rows_seen)
-    # The same when everybody is asked for everything.
+    # Equal to decoding with all sources in every iteration.
     monkeypatch.setattr(
         system,
-        "_denoise",
+        "denoise",
         lambda memory: lambda tokens, t, positions: forward(tokens, t, memory, positions),
     )
     stayed = system.generate(SOURCE, decoding, torch.Generator().manual_seed(0))

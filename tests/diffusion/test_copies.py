@@ -1,4 +1,4 @@
-"""Training pairs: how many copies, at which steps, and how they depend on each other."""
+"""Noised copies: their number, their steps, and how they depend on each other."""
 
 from itertools import product
 
@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from rdm.diffusion.copies import Conditioned, NoisedCopies, SameStep, Single, TwoSteps, UniformMasks
 from rdm.diffusion.noise import Absorbing
-from rdm.diffusion.pairing import Conditioned, Pairing, SameStep, Single, TwoSteps, UniformMasks
-from rdm.diffusion.process import Corruption, DiffusionProcess
+from rdm.diffusion.noised import NoisedBatch
+from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.schedule import Linear
 from tests.diffusion.exact import (
     NOISES,
@@ -29,7 +30,7 @@ COPIES = {Single: 1, Conditioned: 2, SameStep: 2, TwoSteps: 2}
 PAIRS = (Conditioned, SameStep, TwoSteps)
 
 
-def draw(kind: type[Pairing], noise: str, schedule: str, seed: int = 0) -> Corruption:
+def draw(kind: type[NoisedCopies], noise: str, schedule: str, seed: int = 0) -> NoisedBatch:
     """Many copies of one sentence that holds every ordinary id once."""
     x0 = torch.tensor(ORDINARY).expand(SENTENCES, -1)
     return kind()(build_process(noise, schedule, STEPS), x0, seeded(seed))
@@ -51,8 +52,8 @@ def conditioned(chain: Chain, x0: int, s: int, t: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("noise", "schedule"), list(product(NOISES, SCHEDULES)))
-def test_conditioned_is_the_chain(noise: str, schedule: str) -> None:
-    """Bayes turned round: where ``s < t`` the joint is that of the forward chain, ``q(x_s | x_0) q(x_t | x_s)``."""
+def test_conditioned_pair_is_the_forward_chain(noise: str, schedule: str) -> None:
+    """By Bayes' rule, the joint for ``s < t`` is that of the forward chain, ``q(x_s | x_0) q(x_t | x_s)``."""
     chain = Chain.of(noise, schedule, STEPS)
     for s, t in ((1, 2), (1, STEPS), (2, 3)):
         forward = chain.between(0, s)[3][:, None] * chain.between(s, t)
@@ -61,20 +62,20 @@ def test_conditioned_is_the_chain(noise: str, schedule: str) -> None:
 
 @pytest.mark.parametrize("kind", PAIRS)
 @pytest.mark.parametrize(("noise", "schedule"), list(product(NOISES, SCHEDULES)))
-def test_joint_of_the_two_copies(kind: type[Pairing], noise: str, schedule: str) -> None:
+def test_joint_distribution_of_two_copies(kind: type[NoisedCopies], noise: str, schedule: str) -> None:
     """Given the steps, the two copies of each token have the right joint distribution.
 
     Conditioned: ``q(x_t | x_0) q(x_s | x_t, x_0)`` if ``s < t``, independent if ``s = t``. The others: independent.
     """
     chain = Chain.of(noise, schedule, STEPS)
     law = conditioned if kind is Conditioned else independent
-    corruption = draw(kind, noise, schedule)
-    (s, t), (x_s, x_t) = corruption.t.view(-1, 2).unbind(1), corruption.x_t.view(SENTENCES, 2, -1).unbind(1)
+    noised = draw(kind, noise, schedule)
+    (s, t), (x_s, x_t) = noised.t.view(-1, 2).unbind(1), noised.x_t.view(SENTENCES, 2, -1).unbind(1)
     counts, probs = [], []
     for first, second in product(range(1, STEPS + 1), repeat=2):
         chosen = (s == first) & (t == second)
         if not chosen.any():
-            continue  # a pair of steps that this pairing never draws: see test_steps
+            continue  # a pair of steps that is never drawn: see test_distribution_of_steps
         values = (x_s[chosen] * VOCAB.size + x_t[chosen]).T
         counts.append(count(values, VOCAB.size**2))
         probs.extend(law(chain, x0, first, second).ravel() for x0 in ORDINARY)
@@ -84,11 +85,11 @@ def test_joint_of_the_two_copies(kind: type[Pairing], noise: str, schedule: str)
 @pytest.mark.parametrize("kind", COPIES)
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("schedule", ["linear", "table"])
-def test_marginals(kind: type[Pairing], noise: str, schedule: str) -> None:
-    """Every copy, for every value of its step, follows ``q(x_t | x_0)``: conditioning leaves the loss unbiased."""
+def test_marginal_distribution_of_each_copy(kind: type[NoisedCopies], noise: str, schedule: str) -> None:
+    """Every copy follows ``q(x_t | x_0)`` at every step, so conditioning leaves the loss unbiased."""
     chain = Chain.of(noise, schedule, STEPS)
-    corruption = draw(kind, noise, schedule, seed=1)
-    steps, tokens = corruption.t.view(SENTENCES, -1), corruption.x_t.view(SENTENCES, COPIES[kind], -1)
+    noised = draw(kind, noise, schedule, seed=1)
+    steps, tokens = noised.t.view(SENTENCES, -1), noised.x_t.view(SENTENCES, COPIES[kind], -1)
     counts, probs = [], []
     for copy, step in product(range(COPIES[kind]), range(1, STEPS + 1)):
         counts.append(count(tokens[steps[:, copy] == step, copy].T, VOCAB.size))
@@ -105,7 +106,7 @@ def test_marginals(kind: type[Pairing], noise: str, schedule: str) -> None:
         (Conditioned, np.eye(STEPS) + 2 * np.triu(np.ones((STEPS, STEPS)), 1)),  # smaller first
     ],
 )
-def test_steps(kind: type[Pairing], probs: np.ndarray) -> None:
+def test_distribution_of_steps(kind: type[NoisedCopies], probs: np.ndarray) -> None:
     """Steps are uniform on 1..T: one, twice the same, two independent ones, two in order."""
     steps = draw(kind, "absorbing", "linear").t.view(SENTENCES, -1) - 1
     assert set(steps.unique().tolist()) == set(range(STEPS))
@@ -122,9 +123,9 @@ def test_conditioned_steps_are_in_order() -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_conditioned_absorbing_copies_are_nested(schedule: str) -> None:
-    """With absorbing noise what is noisy at ``s < t`` is noisy at ``t``."""
-    corruption = draw(Conditioned, "absorbing", schedule)
-    (s, t), (at_s, at_t) = corruption.t.view(-1, 2).unbind(1), corruption.noisy.view(SENTENCES, 2, -1).unbind(1)
+    """With absorbing noise, tokens that are noisy at ``s < t`` are noisy at ``t``."""
+    noised = draw(Conditioned, "absorbing", schedule)
+    (s, t), (at_s, at_t) = noised.t.view(-1, 2).unbind(1), noised.noisy.view(SENTENCES, 2, -1).unbind(1)
     earlier = s < t
     assert not (at_s & ~at_t)[earlier].any()
     assert (at_t & ~at_s)[earlier].any()
@@ -132,56 +133,56 @@ def test_conditioned_absorbing_copies_are_nested(schedule: str) -> None:
 
 @pytest.mark.parametrize("kind", [Conditioned, SameStep])
 @pytest.mark.parametrize("noise", NOISES)
-def test_copies_at_one_step_differ(kind: type[Pairing], noise: str) -> None:
-    """Where ``s = t`` the second copy is another draw, not the first one again, and neither is nested in the other."""
-    corruption = draw(kind, noise, "linear")
-    (s, t), (at_s, at_t) = corruption.t.view(-1, 2).unbind(1), corruption.noisy.view(SENTENCES, 2, -1).unbind(1)
+def test_copies_at_the_same_step_are_independent(kind: type[NoisedCopies], noise: str) -> None:
+    """If ``s = t`` the copies differ, and neither is nested in the other."""
+    noised = draw(kind, noise, "linear")
+    (s, t), (at_s, at_t) = noised.t.view(-1, 2).unbind(1), noised.noisy.view(SENTENCES, 2, -1).unbind(1)
     same = (s == t) & (t < STEPS)
     assert (at_s & ~at_t)[same].any()
     assert (at_t & ~at_s)[same].any()
 
 
 @pytest.mark.parametrize("kind", COPIES)
-def test_rows_are_sentence_by_sentence(kind: type[Pairing]) -> None:
-    """``R = B * copies`` rows, the copies of one sentence together; text, noise and step of a row match."""
+def test_copies_of_a_sentence_are_adjacent_rows(kind: type[NoisedCopies]) -> None:
+    """There are ``R = B * copies`` rows; text, noise and step of each row match."""
     process = DiffusionProcess(Linear(STEPS), Absorbing(SENTENCE_VOCAB))
     x0 = torch.randint(5, 9, (300, 7), generator=seeded())
     x0[:, -2:] = torch.where(torch.arange(300)[:, None] % 3 == 0, SENTENCE_VOCAB.pad, x0[:, -2:])
-    corruption = kind()(process, x0, seeded(1))
+    noised = kind()(process, x0, seeded(1))
     rows = 300 * COPIES[kind]
-    assert corruption.x0.shape == corruption.x_t.shape == corruption.learnable.shape == (rows, 7)
-    assert corruption.t.shape == (rows,)
+    assert noised.x0.shape == noised.x_t.shape == noised.learnable.shape == (rows, 7)
+    assert noised.t.shape == (rows,)
     for row in range(rows):
-        assert torch.equal(corruption.x0[row], x0[row // COPIES[kind]])
-    assert torch.equal(corruption.learnable, corruption.x0 != SENTENCE_VOCAB.pad)
-    kept = corruption.x_t != SENTENCE_VOCAB.mask
-    assert torch.equal(corruption.x_t[kept], corruption.x0[kept])
-    assert kept[~corruption.learnable].all()
-    assert not (kept & corruption.learnable)[corruption.t == STEPS].any()
-    share = torch.stack([kept[corruption.learnable & (corruption.t == t)[:, None]].double().mean() for t in (1, 2, 3)])
+        assert torch.equal(noised.x0[row], x0[row // COPIES[kind]])
+    assert torch.equal(noised.learnable, noised.x0 != SENTENCE_VOCAB.pad)
+    kept = noised.x_t != SENTENCE_VOCAB.mask
+    assert torch.equal(noised.x_t[kept], noised.x0[kept])
+    assert kept[~noised.learnable].all()
+    assert not (kept & noised.learnable)[noised.t == STEPS].any()
+    share = torch.stack([kept[noised.learnable & (noised.t == t)[:, None]].double().mean() for t in (1, 2, 3)])
     assert share.tolist() == pytest.approx([0.75, 0.5, 0.25], abs=0.08)
 
 
-def test_number_of_masks_is_uniform() -> None:
-    """``n ~ Uniform{1..N}`` ordinary tokens are masked, every place as often as any other; specials never."""
+def test_uniform_masks_draws_a_uniform_number() -> None:
+    """``n ~ Uniform{1..N}`` ordinary tokens are masked at uniform positions; special symbols never are."""
     vocab, longest, steps = SENTENCE_VOCAB, 6, 12
     process = DiffusionProcess(Linear(steps), Absorbing(vocab, noise_specials=False))
     lengths = torch.arange(SENTENCES) % longest + 1
     columns = torch.arange(longest + 2)
     x0 = torch.where(columns <= lengths[:, None], 5 + columns % 4, vocab.pad)
     x0[:, 0], x0[torch.arange(SENTENCES), lengths + 1] = vocab.bos, vocab.eos
-    corruption = UniformMasks()(process, x0, seeded())
-    masked = corruption.x_t == vocab.mask
-    assert torch.equal(corruption.noisy, masked)
+    noised = UniformMasks()(process, x0, seeded())
+    masked = noised.x_t == vocab.mask
+    assert torch.equal(noised.noisy, masked)
     assert not (masked & ~vocab.is_ordinary(x0)).any()
     numbers, share = masked.sum(1), steps / lengths
-    assert torch.equal(corruption.t, (numbers * share).ceil().long())
+    assert torch.equal(noised.t, (numbers * share).ceil().long())
     counts, probs = [], []
     for length in range(1, longest + 1):
         row = (lengths == length).nonzero().squeeze(1)
         counts.append(count(numbers[row][None] - 1, longest))
         probs.append([[1 / length] * length + [0] * (longest - length)])
-        for number in range(1, length):  # given the number, each place is masked with probability n / N
+        for number in range(1, length):  # conditioned on the number, each position is masked with probability n / N
             places = masked[row][numbers[row] == number][:, 1 : length + 1].long()
             counts.append(np.pad(count(places.T, 2), ((0, 0), (0, longest - 2))))
             probs.append([[1 - number / length, number / length] + [0] * (longest - 2)] * length)
@@ -189,8 +190,8 @@ def test_number_of_masks_is_uniform() -> None:
 
 
 @pytest.mark.parametrize("kind", COPIES)
-def test_reproducible(kind: type[Pairing]) -> None:
-    """A generator in the same state gives the same steps and the same noise."""
+def test_copies_are_reproducible(kind: type[NoisedCopies]) -> None:
+    """Equal generator states give equal steps and noise."""
     process, x0 = build_process("mixture", "cosine"), torch.tensor(ORDINARY).expand(50, -1)
     first, again, other = (kind()(process, x0, seeded(seed)) for seed in (3, 3, 4))
     assert torch.equal(first.x_t, again.x_t)
