@@ -126,7 +126,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing(
     assert visible(tmp_path / "splits") == []
     assert not list(tmp_path.rglob("*.partial"))
     data = pairs(tmp_path, corpus)
-    assert data.codec.tokenizer.decode(data.examples("train")[[0]].target.tolist()) == ["c d"]
+    assert data.codec.decode(data.examples("train")[[0]].target.tolist()) == ["c d"]
 
 
 def test_files_are_flushed_before_the_folder_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

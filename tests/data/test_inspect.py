@@ -93,7 +93,7 @@ def test_text(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     assert padding_share(page) == 0
     batch = next(iter(data.train_dataloader()))
     assert f"The first batch: source [{len(batch.ids)}, 0], target [{len(batch.ids)}, 32]" in page
-    assert f"          {' '.join(data.codec.tokenizer.pieces(batch.target[0].tolist()))}\n" in page
+    assert f"          {' '.join(data.codec.pieces(batch.target[0].tolist()))}\n" in page
     assert "<eos>" in page
 
 

@@ -18,7 +18,7 @@ PACKED = [*"abcd", "<eos>", "e", "<eos>", *"fghijklm", "<eos>", *"nop", "<eos>"]
 
 
 def pieces(data: OpenEndedDataModule, rows: np.ndarray) -> list[list[str]]:
-    return [data.codec.tokenizer.pieces(row.tolist()) for row in rows]
+    return [data.codec.pieces(row.tolist()) for row in rows]
 
 
 @pytest.mark.parametrize("length", [3, 4, 5, 7, 20])
@@ -89,7 +89,7 @@ def test_prompts_by_hand(tmp_path: Path) -> None:
     questions = data.questions("test")
     assert questions.sources == ["a b", "i j"]
     assert questions.references == [["c d", "k l m"]]
-    assert [data.codec.tokenizer.pieces(row) for row in questions.rows] == [["a", "b"], ["i", "j"]]
+    assert [data.codec.pieces(row) for row in questions.rows] == [["a", "b"], ["i", "j"]]
     assert data.codec.sources(questions.rows).shape == (2, 2)
 
 
@@ -109,7 +109,7 @@ def test_prompts_never_cross_a_document(tmp_path: Path) -> None:
         if data.vocab.eos not in begins:
             follows = window[8:18]
             end = follows.index(data.vocab.eos) if data.vocab.eos in follows else 10
-            expected.append((window[:8], data.codec.tokenizer.decode([follows[:end]])[0]))
+            expected.append((window[:8], data.codec.decode([follows[:end]])[0]))
     assert 0 < len(questions) < len(data.windows("valid"))
     assert list(zip(questions.rows, questions.references[0], strict=True)) == expected
     assert all(len(row) == 8 for row in questions.rows)

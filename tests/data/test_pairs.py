@@ -54,7 +54,7 @@ def test_cache_entries_are_keyed_by_text_and_tokenizer(tmp_path: Path) -> None:
     other = pairs(tmp_path, InMemoryCorpus((["a d"], ["y"])))
     other.prepare_data()
     assert (entries(tmp_path, "tokenizers"), entries(tmp_path, "splits")) == (3, 4)
-    assert other.tokenizer.decode(other.examples("train")[[0]].source.tolist()) == ["a d"]
+    assert other.codec.decode(other.examples("train")[[0]].source.tolist()) == ["a d"]
 
 
 def test_changed_files_invalidate_the_cache(tmp_path: Path) -> None:
@@ -62,10 +62,10 @@ def test_changed_files_invalidate_the_cache(tmp_path: Path) -> None:
     for split in ("train", "valid"):
         (tmp_path / f"{split}.jsonl").write_text('{"src": "a", "trg": "b"}\n')
     before = pairs(tmp_path / "cache", JsonLines(str(tmp_path)))
-    assert before.tokenizer.decode(before.examples("train")[[0]].target.tolist()) == ["b"]
+    assert before.codec.decode(before.examples("train")[[0]].target.tolist()) == ["b"]
     (tmp_path / "train.jsonl").write_text('{"src": "a", "trg": "c"}\n')
     after = pairs(tmp_path / "cache", JsonLines(str(tmp_path)))
-    assert after.tokenizer.decode(after.examples("train")[[0]].target.tolist()) == ["c"]
+    assert after.codec.decode(after.examples("train")[[0]].target.tolist()) == ["c"]
 
 
 def test_fingerprint_covers_splits_and_tokenizer_separately(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_empty_and_overlong_pairs_are_left_out_of_training_and_counted(tmp_path:
 
 def test_indices_refer_to_the_kept_pairs(tmp_path: Path) -> None:
     data = pairs(tmp_path, InMemoryCorpus((["", "b", "c"], ["x", "y", "z"])), max_sentences=1)
-    assert data.codec.tokenizer.decode(data.examples("train")[[1, 0]].target.tolist()) == ["z", "y"]
+    assert data.codec.decode(data.examples("train")[[1, 0]].target.tolist()) == ["z", "y"]
     assert sorted(int(batch.ids) for batch in data.train_dataloader()) == [0, 1]
 
 
@@ -124,7 +124,7 @@ def test_target_counts_by_hand(tmp_path: Path) -> None:
     """Only targets of kept pairs are counted, without special symbols."""
     train = (["a x", "", "b b b b", "c"], ["x y x", "y", "y", "x q"])
     data = pairs(tmp_path, InMemoryCorpus(train, (["q"], ["q"])), max_length=3)
-    known = data.codec.tokenizer.pieces(range(data.vocab.size))
+    known = data.codec.pieces(range(data.vocab.size))
     counts = dict(zip(known, data.target_counts().tolist(), strict=True))
     assert {piece: count for piece, count in counts.items() if count} == {"x": 3, "y": 1, "q": 1}
     assert len(counts) == data.vocab.size
@@ -167,7 +167,7 @@ def test_questions_scored_in_wordpiece(tmp_path: Path, kind: type[QuestionGenera
     questions = data.questions("test")
     assert questions.sources == texts[0]
     assert questions.references == [["what is a cafe?"] * 3]
-    assert data.codec.tokenizer.decode(data.examples("test")[[0]].target.tolist()) == ["what is a cafe?"]
+    assert data.codec.decode(data.examples("test")[[0]].target.tolist()) == ["what is a cafe?"]
 
 
 def test_long_pairs_are_left_out_and_long_sources_truncated() -> None:

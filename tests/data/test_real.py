@@ -45,7 +45,7 @@ def test_real_text(folder: str, tmp_path: Path) -> None:
     assert torch.equal(again.examples("valid")[[0, 1, 2]].target, batch.target)
     if counts:
         _, targets = data.corpus.read("valid")
-        decoded = data.codec.tokenizer.decode(batch.target.tolist())
+        decoded = data.codec.decode(batch.target.tolist())
         lossless = folder in ("multi30k", "tatoeba_de_en")
         assert not lossless or decoded == targets[:3]
         assert len(data.questions("test")) == counts[2]
