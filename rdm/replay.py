@@ -54,9 +54,7 @@ def main() -> None:
     saved = load_step(file)
     config = RunFolder.open(str(file.parent.parent)).config
     device = saved["device"]
-    require(
-        device == "cpu" or torch.cuda.is_available(), f"the step ran on {device} and can only be repeated there"
-    )
+    require(device == "cpu" or torch.cuda.is_available(), f"the step ran on {device} and can only be repeated there")
     system = build(config.system, "system", System)
     system.load_state_dict(saved["weights"])
     system.to(device).train()

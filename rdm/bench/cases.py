@@ -103,7 +103,7 @@ def train(section: str, name: str, system: System, batch: Batch, repetitions: in
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             terms = system.loss(batch)
         loss = combine(terms, {term.name: term.total / counts[term.unit] for term in terms})
-        with watch.running():  # counted as the network, because the gradient of the loss cannot be told apart
+        with watch.running():  # all of the backward pass is counted as the network
             loss.backward()
             optimizer.step()
         optimizer.zero_grad()
@@ -140,7 +140,7 @@ def training(size: Size) -> Iterator[Measurement]:
         yield train("training", name, system, batch, repetitions)
     system, _ = build(vocabulary, "system=diffuseq")
     yield train("training", "diffuseq (diffuseq_tiny)", system, batch, repetitions)
-    windows = random_batch(vocabulary, 8, 64, given=False)
+    windows = random_batch(vocabulary, 8, 64, with_source=False)
     for name in ("lm", "ar_lm"):
         system, _ = build(vocabulary, f"system={name}", f"model={size.language_model}")
         yield train("training", f"{name} ({size.language_model})", system, windows, repetitions)

@@ -19,8 +19,8 @@ def compose_config(name: str, overrides: Sequence[str]) -> DictConfig:
         return compose(name, list(overrides))
 
 
-def random_batch(vocabulary: int, sentences: int, length: int, given: bool = True) -> Batch:
-    """Return random sentence pairs with special symbols; with ``given=False``, windows of text without a source.
+def random_batch(vocabulary: int, sentences: int, length: int, with_source: bool = True) -> Batch:
+    """Return random sentence pairs with special symbols; with ``with_source=False``, windows of text without a source.
 
     Args:
         vocabulary: number of ids.
@@ -30,5 +30,5 @@ def random_batch(vocabulary: int, sentences: int, length: int, given: bool = Tru
     source, target = torch.randint(len(vocab.specials), vocabulary, (2, sentences, length))
     for side in (source, target):
         side[:, 0], side[:, -1] = vocab.bos, vocab.eos
-    source = source if given else source[:, :0]
+    source = source if with_source else source[:, :0]
     return Batch(source, target, torch.arange(sentences), counts_of(target, vocab))

@@ -62,7 +62,7 @@ def make_plan(config: DictConfig) -> Plan:
         system = instantiate(config.system)
     system.fit_to(lambda: torch.ones(vocab.size, dtype=torch.long))
     counted = min(sentences // parts, COUNTED_SENTENCES)
-    batch = random_batch(vocab.size, counted, config.length, given=not packed)
+    batch = random_batch(vocab.size, counted, config.length, with_source=not packed)
     cost = count_step(system, batch, vocab, trainer.precision)
     optimization = as_optimization(instantiate(config.optimizer))
     sizes = count_parameter_memory(system, optimization, bool(config.callbacks.ema))

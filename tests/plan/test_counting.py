@@ -74,7 +74,7 @@ def test_conditioned_pair_is_decoded_twice_and_encoded_once() -> None:
 )
 def test_every_system_can_be_counted(overrides: tuple[str]) -> None:
     composed = config(*overrides)
-    batch = random_batch(V, 3, 12, given="length" not in composed.data)
+    batch = random_batch(V, 3, 12, with_source="length" not in composed.data)
     cost = count_step(fake_system(composed), batch, Vocab(V), "bf16-mixed")
     assert cost.flops.total() > 0
     assert cost.activations > 0
@@ -86,7 +86,7 @@ def test_memory_of_activations() -> None:
 
     def activations(sentences: int, precision: str = "32-true", *overrides: str) -> int:
         torch.manual_seed(0)
-        batch = random_batch(V, sentences, 32, given=False)
+        batch = random_batch(V, sentences, 32, with_source=False)
         return count_step(fake_system(config(*options, *overrides)), batch, Vocab(V), precision).activations
 
     baseline = activations(64)

@@ -49,7 +49,7 @@ def fit(*callbacks: pl.Callback, steps: int = 4, **options: Any) -> pl.Trainer:
 
 
 def require_attribute(holder: object, name: str) -> Any:
-    assert hasattr(holder, name), f"{type(holder).__name__}.{name} is gone: {ADVICE}"
+    assert hasattr(holder, name), f"{type(holder).__name__}.{name} does not exist: {ADVICE}"
     return getattr(holder, name)
 
 
@@ -120,7 +120,7 @@ def test_loop_state_has_the_expected_counters(whole_epochs: bool, tmp_path: Path
         "epoch_loop.automatic_optimization.optim_progress",
         "epoch_loop.state_dict",
     ):
-        assert key in loops, f"checkpoint key loops.fit_loop.{key} is gone: {ADVICE}"
+        assert key in loops, f"checkpoint key loops.fit_loop.{key} does not exist: {ADVICE}"
     epochs, progress = loops["epoch_progress"]["current"], loops["epoch_loop.batch_progress"]
     assert progress["is_last_batch"] is whole_epochs, ADVICE
     assert epochs == {"ready": 1, "started": 1, "processed": 1, "completed": 0}, ADVICE

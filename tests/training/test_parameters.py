@@ -32,7 +32,7 @@ def test_all_parameters_get_a_gradient(override: str) -> None:
     torch.manual_seed(0)
     composed = config(override)
     system = instantiate(composed.system)
-    batch = random_batch(30, sentences=16, length=12, given="length" not in composed.data)
+    batch = random_batch(30, sentences=16, length=12, with_source="length" not in composed.data)
     with Synchronisations() as synchronisations:
         torch.stack([term.total for term in system.loss(batch)]).sum().backward()
     assert [name for name, parameter in system.named_parameters() if parameter.grad is None] == []
