@@ -12,11 +12,11 @@ from rich.table import Table
 from torch import Tensor
 
 from rdm.app.arguments import Parser
+from rdm.app.run_folder import RunFolder
 from rdm.app.scripts import run_module
 from rdm.app.targets import build
-from rdm.data.batching import Batch
+from rdm.data.batch import Batch
 from rdm.errors import require
-from rdm.app.run_folder import RunFolder
 from rdm.systems.base import System
 from rdm.training.guard import SavedMicroBatch, load_step
 from rdm.training.module import combine, seed_all

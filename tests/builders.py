@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rdm.data.batching import Batch, counts_of
+from rdm.data.batch import Batch
 from rdm.data.examples import Pairs
 from rdm.data.loading import Loading
 from rdm.data.pairs import PairsDataModule
@@ -127,7 +127,14 @@ def batch_of(data: PairsDataModule, indices: list[int], split: str = "train") ->
 
 def counted(batch: Batch, vocab: Vocab) -> Batch:
     """The batch with counts of its targets, as a training batch has them."""
-    batch.counts = counts_of(batch.target, vocab)
+    target = batch.target
+    real = target != vocab.pad
+    batch.counts = {
+        "sentences": torch.tensor(len(target)),
+        "tokens": real.sum(),
+        "next": (real & (target != vocab.bos)).sum(),
+        "ordinary": vocab.is_ordinary(target).sum(),
+    }
     return batch
 
 

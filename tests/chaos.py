@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from rdm.app.run_folder import RunFolder
 import rdm.training.sampling
 import rdm.training.saving
+from rdm.app.run_folder import RunFolder
 from rdm.data.tokenizer import Tokenizer
 from rdm.training.checkpoints import AtomicCheckpointIO
 from tests import scripts

@@ -5,7 +5,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from rdm.data.batching import Batch
+from rdm.data.batch import Batch
 from rdm.data.tokenizer import Tokenizer, Words
 from rdm.data.toy import ToyTranslation
 from rdm.decoding.sampler import Sampler

@@ -60,7 +60,6 @@ def _serve() -> None:
     sys.path.insert(0, str(ROOT))
     import pytorch_lightning  # noqa: F401
 
-    from rdm.app.run_folder import RunFolder
     import rdm.training.sampling  # noqa: F401
 
     for line in sys.stdin:

@@ -12,6 +12,7 @@ from hydra.errors import ConfigCompositionException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from rdm.app.checks import check_parts, check_task
 from rdm.app.errors import explain
 from rdm.app.schema import check_types
 from rdm.decoding.beam import BeamSearch
@@ -25,7 +26,6 @@ from rdm.systems.ar_lm import AutoregressiveLanguageModel
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.base import System
 from rdm.systems.diffusion_lm import DiffusionLanguageModel
-from rdm.app.checks import check_parts, check_task
 from rdm.training.sharding import Sharded
 from rdm.vocab import Vocab
 

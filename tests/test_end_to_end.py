@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from rdm.data.toy_language import ToyLanguage
 from rdm.app.run_folder import RunFolder
+from rdm.data.toy_language import ToyLanguage
 from tests.scripts import ROOT, script
 
 SMALL = [

@@ -45,7 +45,8 @@ class TrainedModel:
     def load(cls, ckpt: str | None, average: int = 1, device: str = "auto", int8: bool = False) -> "TrainedModel":
         """Load EMA weights (averaged over checkpoints if ``average > 1``) onto ``device``."""
         run = RunFolder.open(ckpt)
-        codec = load_codec(run.folder, stamped(*(run.folder / name for name in ("config.yaml", "codec.json", "tokenizer.json"))))
+        files = (run.folder / name for name in ("config.yaml", "codec.json", "tokenizer.json"))
+        codec = load_codec(run.folder, stamped(*files))
         system, cost = load_system(run.folder, stamped(*run.checkpoints(average)))
         system = move(system, device)
         if int8:
@@ -94,9 +95,10 @@ def merged(trained: dict[Any, Any], given: dict[Any, Any]) -> dict[Any, Any]:
     result = dict(trained)
     for key, value in given.items():
         before = trained.get(key)
-        nested = isinstance(value, dict) and isinstance(before, dict)
-        same_class = nested and value.get("_target_", before.get("_target_")) == before.get("_target_")
-        result[key] = merged(before, value) if same_class else value
+        if isinstance(value, dict) and isinstance(before, dict):
+            same_class = value.get("_target_", before.get("_target_")) == before.get("_target_")
+            value = merged(before, value) if same_class else value
+        result[key] = value
     return result
 
 

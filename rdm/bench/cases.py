@@ -8,9 +8,10 @@ import torch
 from hydra.utils import instantiate
 from torch import Tensor
 
-from rdm.bench.inputs import compose_config, random_batch
+from rdm.app.composition import compose_config
+from rdm.bench.inputs import random_batch
 from rdm.bench.timing import Measurement, Stopwatch, time_action
-from rdm.data.batching import Batch
+from rdm.data.batch import Batch
 from rdm.models.int8 import in_int8
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.base import System

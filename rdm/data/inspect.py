@@ -2,25 +2,22 @@
 
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from rdm.app.arguments import Parser
-from rdm.app.scripts import run_module
+from rdm.app.composition import compose_config
 from rdm.app.schema import check_types
+from rdm.app.scripts import run_module
 from rdm.data.corpus import Split
 from rdm.data.module import TextDataModule
 from rdm.errors import UserError
 
-CONF = Path(__file__).parents[2] / "conf"
 SHOWN = 60  # tokens printed of an example
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
@@ -80,8 +77,7 @@ def describe_epoch(data: TextDataModule) -> str:
 
 
 def main() -> None:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", sys.argv[1:])
+    config = compose_config("train", sys.argv[1:])
     config.run_dir = "unused"
     check_types(config.data, "data")
     data: TextDataModule = instantiate(config.data.module)

@@ -1,7 +1,6 @@
 """The base class of the LightningDataModules: a corpus, prepared splits and loaders."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any

@@ -15,17 +15,17 @@ from pytorch_lightning.strategies import ModelParallelStrategy
 from rich.console import Console
 from rich.table import Table
 
-from rdm.app.arguments import Parser
-from rdm.app.scripts import run_module
-from rdm.bench.inputs import compose_config, random_batch
+from rdm.app.checks import check_task
+from rdm.app.composition import compose_config
 from rdm.app.schema import check_types
+from rdm.app.scripts import run_module
 from rdm.app.targets import get_class_of
+from rdm.bench.inputs import random_batch
 from rdm.errors import require
 from rdm.plan.counting import count_parameter_memory, count_step, fake_parameters
 from rdm.plan.hardware import ThisMachine
 from rdm.plan.report import Plan
 from rdm.training.optim import as_optimization
-from rdm.app.checks import check_task
 from rdm.vocab import Vocab
 
 DEFAULT_LENGTH = 32  # tokens of a sentence

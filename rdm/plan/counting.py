@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count
 from torch.utils.module_tracker import ModuleTracker
 
-from rdm.data.batching import Batch
+from rdm.data.batch import Batch
 from rdm.models.layers import attention_backend
 from rdm.systems.base import System
 from rdm.training.optim import Optimization

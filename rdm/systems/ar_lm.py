@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rdm.cross_entropy import smoothed_cross_entropy
-from rdm.data.batching import Batch
+from rdm.data.batch import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.left_to_right import LeftToRight
 from rdm.errors import require

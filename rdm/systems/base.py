@@ -90,7 +90,7 @@ class System(Described, nn.Module, ABC):
         observer: Callable[..., None] | None = None,
         template: Tensor | None = None,
     ) -> Hypotheses:
-        """Generate a text for each of the sources ``[B, S]`` (see :class:`~rdm.data.batching.Batch`).
+        """Generate a text for each of the sources ``[B, S]`` (see :class:`~rdm.data.batch.Batch`).
 
         The prefix that an open-ended system continues is not part of its output.
 

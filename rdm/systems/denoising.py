@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rdm.data.batching import Batch
+from rdm.data.batch import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.sampler import Sampler
 from rdm.diffusion.copies import NoisedCopies

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rdm.cross_entropy import smoothed_cross_entropy
-from rdm.data.batching import Batch
+from rdm.data.batch import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.gaussian import GaussianSampler, Observer
 from rdm.decoding.proposal import token_log_probs

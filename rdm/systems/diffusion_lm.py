@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rdm.data.batching import Batch
+from rdm.data.batch import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.sampler import Canvas, Observer, Sampler
 from rdm.diffusion.copies import NoisedCopies

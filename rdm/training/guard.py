@@ -11,7 +11,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 
-from rdm.data.batching import Batch
+from rdm.data.batch import Batch
 from rdm.errors import UserError, require
 from rdm.files import atomic_write
 from rdm.training.lightning_internals import get_loss_scale

@@ -1,7 +1,7 @@
 """Every use of Lightning that its documentation does not promise, so that an upgrade breaks here and nowhere else.
 
 ``tests/training/test_lightning_internals.py`` checks each assumption against the installed version, and
-``pyproject.toml`` bounds that version. The data loader (:class:`~rdm.data.batching.StepLoader`) adds two assumptions
+``pyproject.toml`` bounds that version. The data loader (:class:`~rdm.data.step_loader.StepLoader`) adds two assumptions
 without touching an attribute: Lightning calls ``loader.sampler.set_epoch(epoch)`` before every epoch, and it saves and
 restores a loader that has ``state_dict`` and ``load_state_dict``.
 """

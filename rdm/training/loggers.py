@@ -71,7 +71,7 @@ def wandb_run_id(folder: Path) -> str:
     file = folder / "wandb_id"
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        write(file, token_hex(4))
+        write_text(file, token_hex(4))
     return file.read_text(encoding="utf-8")
 
 

@@ -12,8 +12,8 @@ from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger, Wand
 from rdm.data.module import TextDataModule
 from rdm.errors import require
 from rdm.evaluation.decode import decode_sources
-from rdm.evaluation.metrics.corpus import sacre_bleu
 from rdm.evaluation.markup import markdown
+from rdm.evaluation.metrics.corpus import sacre_bleu
 from rdm.page.page import render
 from rdm.page.trajectory import Example, trace_decoding
 from rdm.training.module import TrainingModule

@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from rdm.data.batching import Batch
+from rdm.data.batch import Batch
 
 CPUINFO = Path("/proc/cpuinfo")
 CHECKPOINT_KEY = "effort"

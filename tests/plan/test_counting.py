@@ -6,7 +6,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from rdm.bench.inputs import random_batch
-from rdm.data.batching import Batch
+from rdm.data.batch import Batch
 from rdm.plan.counting import count_step, fake_parameters
 from rdm.systems.base import System
 from rdm.vocab import Vocab

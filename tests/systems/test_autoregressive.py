@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from rdm.data.batching import Batch, frame
-from rdm.data.ragged import Ragged
+from rdm.data.batch import Batch
+from rdm.data.ragged import Ragged, frame
 from rdm.decoding.beam import BeamSearch
 from rdm.decoding.trace import GrowingText, row_steps
 from rdm.errors import UserError

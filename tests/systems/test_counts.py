@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from rdm.data.batching import Batch
+from rdm.data.batch import Batch
 from rdm.systems.base import System
 from rdm.vocab import Vocab
 from tests.builders import RECIPES, batch_from, tiny_autoregressive, tiny_diffuseq, tiny_system

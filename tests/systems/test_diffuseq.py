@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rdm.data.batching import Batch
+from rdm.data.batch import Batch
 from rdm.decoding.candidates import Selection
 from rdm.decoding.gaussian import GaussianSampler
 from rdm.diffusion.gaussian import normal

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rdm.cross_entropy import smoothed_cross_entropy
-from rdm.data.batching import Batch
+from rdm.data.batch import Batch
 from rdm.diffusion.noised import Denoise, NoisedBatch
 from rdm.diffusion.objective import ReweightedCrossEntropy
 from rdm.diffusion.process import DiffusionProcess

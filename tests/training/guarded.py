@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from rdm.data.batching import Batch
+from rdm.data.batch import Batch
 from rdm.training.guard import Guard
 from rdm.training.module import TrainingModule
 from rdm.training.optim import InverseSqrt, Optimization

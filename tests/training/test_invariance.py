@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rdm.data.batching import Batch
+from rdm.data.batch import Batch
 from rdm.training.module import combine
 from tests.builders import RECIPES, FixedCopies, batch_of, tiny_system, toy_data
 from tests.training.one_step import one_step

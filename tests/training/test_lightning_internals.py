@@ -19,7 +19,7 @@ from pytorch_lightning.plugins.precision import Precision
 from pytorch_lightning.strategies import ModelParallelStrategy
 from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher, _SubprocessScriptLauncher
 
-from rdm.data.batching import StepLoader
+from rdm.data.step_loader import StepLoader
 from rdm.training import lightning_internals as internals
 from rdm.training.loggers import CSVLogger
 from rdm.training.module import TrainingModule

@@ -13,7 +13,8 @@ from torch import nn
 from torch.optim import SGD, AdamW, Muon, NAdam
 from torch.optim.lr_scheduler import ExponentialLR
 
-from rdm.config import check_types, find
+from rdm.app.schema import check_types
+from rdm.app.targets import find_target
 from rdm.errors import UserError
 from rdm.systems.base import System
 from rdm.training.module import TrainingModule
@@ -245,7 +246,7 @@ def test_wrong_options(overrides: list[str], message: str) -> None:
 
 @pytest.mark.parametrize("target", ["torch.optim.AdamW", "torch.optim.Muon", "torch.optim.lr_scheduler.OneCycleLR"])
 def test_torch_optim_can_be_named(target: str) -> None:
-    assert find(target, "key").__name__ == target.rpartition(".")[2]
+    assert find_target(target, "key").__name__ == target.rpartition(".")[2]
 
 
 @pytest.mark.parametrize(
@@ -254,4 +255,4 @@ def test_torch_optim_can_be_named(target: str) -> None:
 )
 def test_nothing_else_of_torch_can_be_named(target: str) -> None:
     with pytest.raises(UserError, match="is not a class of this package"):
-        find(target, "key")
+        find_target(target, "key")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hydra.types import RunMode
 
-from rdm.data.batching import Batch
+from rdm.data.batch import Batch
 from rdm.errors import UserError
 from rdm.systems.base import System
 from rdm.training.setup import check_trainer, compile_layers, validation_interval
