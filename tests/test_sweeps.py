@@ -251,7 +251,7 @@ def test_optuna_finds_the_better(trained: tuple[Path, str], tmp_path: Path) -> N
     )
     assert "decoding.length_candidates=1000, but there are only" in done.stderr
     assert "Traceback" not in done.stderr
-    bleu = {row["length_candidates"]: row["metrics"]["sacrebleu"]["value"] for row in rows(tmp_path)}
+    bleu = {row["decoding"]["length_candidates"]: row["metrics"]["sacrebleu"]["value"] for row in rows(tmp_path)}
     assert sorted(bleu) == [1, 7]
     assert len(rows(tmp_path)) == 2  # a trial that was made before is not decoded again
     assert {row["split"] for row in rows(tmp_path)} == {"valid"}
