@@ -100,8 +100,8 @@ def test_evaluate_a_checkpoint_file_and_averaged_weights(run: Path, tmp_path: Pa
     done = script("evaluate.py", f"ckpt={run}", "average=2", "decoding.steps=3", "limit=4", *diffuseq, results)
     first, second = rows(tmp_path)
     assert (first["checkpoint_step"], first["strategy"], first["steps"]) == (3, "rdm", 10)
-    assert (first["int8"], first["decoding"]["pruning"]) == (True, "2 kept after 3 iterations")
-    assert (second["int8"], second["decoding"]["pruning"]) == (False, None)
+    assert (first["int8"], first["decoding"]["prune_after"], first["decoding"]["keep_candidates"]) == (True, 3, 2)
+    assert (second["int8"], second["decoding"]["prune_after"]) == (False, None)
     assert (second["average"], second["steps"], second["sentences"]) == (2, 3, 4)
     assert (second["strategy"], second["candidates"]) == ("mbr", 10)
     metrics = second["metrics"]
