@@ -19,6 +19,7 @@ HYDRA_DETAILS = (
     "full_key:",
     "reference_type=",
     "See https://hydra.cc",
+    "_",  # in a list of options: shared parts, which cannot be chosen
 )
 FORKED_RANK = "ProcessRaisedException"
 LIGHTNING_CONFIGURATION = "MisconfigurationException"
@@ -28,6 +29,13 @@ def exit_with_message(message: object) -> NoReturn:
     """Print one line to standard error and exit with code 2."""
     print(f"error: {message}", file=sys.stderr)
     sys.exit(2)
+
+
+def exit_on_mistake(error: BaseException, debug: bool) -> None:
+    """Exit with one line if ``error`` is a user's mistake; return if it is a bug, or if stack traces are wanted."""
+    message = explain(error)
+    if message is not None and not debug:
+        exit_with_message(message)
 
 
 def explain(error: BaseException) -> str | None:

@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 from rdm.app.arguments import debug_requested, expand_runs, resume_overrides
 from rdm.app.checks import check_options
 from rdm.app.composition import CONF, register
-from rdm.app.errors import exit_with_message, explain
+from rdm.app.errors import exit_on_mistake, explain
 from rdm.app.sweeps import JobResult, finish_sweep, sweeping
 from rdm.errors import UserError
 from rdm.locks import lock_folder
@@ -70,11 +70,8 @@ def run_module(main: Callable[[], None]) -> None:
     try:
         main()
     except Exception as error:
-        sweep_succeeded = finish_sweep()
-        debug = debug_requested(sys.argv[1:])
-        message = explain(error)
-        if message is not None and not debug:
-            exit_with_message(message)
+        sweep_succeeded, debug = finish_sweep(), debug_requested(sys.argv[1:])
+        exit_on_mistake(error, debug)
         if sweep_succeeded or debug:
             raise
         # The reasons of failed jobs are printed; that Optuna found no best trial among them is only a consequence.
@@ -93,7 +90,10 @@ def guarded(job: Callable[[DictConfig], Any]) -> Callable[[DictConfig], Any]:
             return job(config)
         except Exception as error:
             remove_unused_folder()
-            if not sweeping() or debug_requested(HydraConfig.get().overrides.task):
+            debug = debug_requested(HydraConfig.get().overrides.task)
+            if not sweeping():
+                exit_on_mistake(error, debug)  # here, because Hydra prints more about an exception that leaves the job
+            if not sweeping() or debug:
                 raise
             reason = explain(error)
             if reason is None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rdm.decoding.transition import Outcome, Progress, Router, State, actions, top_k
-from rdm.diffusion.chunks import rows_at_once
+from rdm.cross_entropy import rows_at_once
 from rdm.errors import require
 
 
