@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError
 
-from rdm.app.targets import find_target, get_class_of
+from rdm.app.targets import PACKAGE, find_target, get_class_of
 from rdm.errors import UserError, require
 
 INSTANTIATION_KEYS = {"_target_", "_convert_", "_partial_", "_recursive_"}
@@ -56,13 +56,24 @@ def check_value(value: Any, hint: Any, key: str) -> None:
 
 
 def _parameter_types(target: str, key: str) -> dict[str, Any] | None:
-    """Parameter types of a target by name, or None if it takes any keyword."""
-    function = find_target(target, key)
-    parameters = inspect.signature(function).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return None
-    known = get_type_hints(function.__init__ if inspect.isclass(function) else function)
-    return {name: known.get(name, Any) for name in parameters}
+    """Parameter types of a target by name, or None if it takes any keyword.
+
+    A constructor of this package with ``**kwargs`` passes them on to that of its base class.
+    """
+    found = find_target(target, key)
+    functions = [found]
+    if inspect.isclass(found):
+        functions = [vars(base)["__init__"] for base in found.__mro__[:-1] if "__init__" in vars(base)]
+    types: dict[str, Any] = {}
+    for function in functions:
+        parameters, known = inspect.signature(function).parameters, get_type_hints(function)
+        variadic = {name for name, each in parameters.items() if each.kind is each.VAR_KEYWORD}
+        types = {name: known.get(name, Any) for name in parameters if name not in {"self", *variadic}} | types
+        if not variadic:
+            break
+        if not function.__module__.startswith(f"{PACKAGE}."):
+            return None
+    return types
 
 
 def _fits(value: Any, hint: Any) -> bool:

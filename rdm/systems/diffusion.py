@@ -1,6 +1,7 @@
 """Seq2seq discrete diffusion: the four systems of the paper, and other combinations of their parts."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,38 +10,27 @@ from torch.nn import functional
 from rdm.data.batch import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.sampler import Canvas, Observer, Sampler
-from rdm.diffusion.copies import NoisedCopies
 from rdm.diffusion.likelihood import negative_log_likelihood
-from rdm.diffusion.objective import Objective
-from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 from rdm.models.denoiser import Seq2SeqDenoiser
 from rdm.systems.base import Hypotheses, Likelihood, choose
 from rdm.systems.denoising import BoundDenoiser, DenoisingSystem
 from rdm.terms import Term
-from rdm.vocab import Vocab
 
 
 class DiffusionSystem(DenoisingSystem):
     """Reads a source, predicts the length of the target, and denoises a text of that length.
 
     Args:
-        vocab, process, copies, objective, denoiser: see :class:`~rdm.systems.denoising.DenoisingSystem`.
+        denoiser: the network.
         length_factor: weight of the length loss (mean over sentences) added to the diffusion loss (mean over tokens).
+        parts: the other arguments of :class:`~rdm.systems.denoising.DenoisingSystem`.
     """
 
     denoiser: Seq2SeqDenoiser
 
-    def __init__(  # configurations are checked against this signature
-        self,
-        vocab: Vocab,
-        process: DiffusionProcess,
-        copies: NoisedCopies,
-        objective: Objective,
-        denoiser: Seq2SeqDenoiser,
-        length_factor: float = 0.01,
-    ) -> None:
-        super().__init__(vocab, process, copies, objective, denoiser)
+    def __init__(self, denoiser: Seq2SeqDenoiser, length_factor: float = 0.01, **parts: Any) -> None:
+        super().__init__(denoiser=denoiser, **parts)
         self.length_factor = length_factor
 
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:

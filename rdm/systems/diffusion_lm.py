@@ -1,22 +1,20 @@
 """Discrete diffusion over open-ended text: windows of tokens that may begin with a prefix."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from rdm.data.batch import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.sampler import Canvas, Observer, Sampler
-from rdm.diffusion.copies import NoisedCopies
 from rdm.diffusion.likelihood import negative_log_likelihood
-from rdm.diffusion.objective import Objective
-from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 from rdm.models.denoiser import OpenEndedDenoiser
 from rdm.systems.base import Hypotheses, Likelihood
 from rdm.systems.continuation import check_prompt, truncate
 from rdm.systems.denoising import BoundDenoiser, DenoisingSystem
 from rdm.terms import Term
-from rdm.vocab import Vocab
 
 
 class DiffusionLanguageModel(DenoisingSystem):
@@ -26,23 +24,16 @@ class DiffusionLanguageModel(DenoisingSystem):
     noises never touch special symbols, so such a model reads ``<eos>`` but never writes one.
 
     Args:
-        vocab, process, copies, objective, denoiser: see :class:`~rdm.systems.denoising.DenoisingSystem`.
+        denoiser: the network.
         max_tokens: maximum number of tokens in a continuation; the rest of the ``denoiser.max_length`` positions is
             discarded.
+        parts: the other arguments of :class:`~rdm.systems.denoising.DenoisingSystem`.
     """
 
     open_ended = True
 
-    def __init__(  # configurations are checked against this signature
-        self,
-        vocab: Vocab,
-        process: DiffusionProcess,
-        copies: NoisedCopies,
-        objective: Objective,
-        denoiser: OpenEndedDenoiser,
-        max_tokens: int = 128,
-    ) -> None:
-        super().__init__(vocab, process, copies, objective, denoiser)
+    def __init__(self, denoiser: OpenEndedDenoiser, max_tokens: int = 128, **parts: Any) -> None:
+        super().__init__(denoiser=denoiser, **parts)
         require(max_tokens >= 1, f"system.max_tokens must be at least 1, got {max_tokens}")
         self.max_tokens = max_tokens
 
