@@ -143,7 +143,9 @@ class AlignedText(Files):
             return super().groups(name)
         source, target = (f".{side}" for side in self.sides)
         prefixes = [each.removesuffix(source) for each in matching_names(name + source, self.root)]
-        groups = [(self.root / f"{prefix}{source}", self.root / f"{prefix}{target}") for prefix in prefixes]
+        groups: list[Group] = [
+            (self.root / f"{prefix}{source}", self.root / f"{prefix}{target}") for prefix in prefixes
+        ]
         require(
             any_version_exists(path for group in groups for path in group) or not (self.root / name).is_file(),
             f"{self.root / name} is a single file, but no table ({', '.join(FORMATS)}): aligned files are named "

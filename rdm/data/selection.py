@@ -44,9 +44,12 @@ class Selection(Corpus):
         return self.corpus.locate(origin, rows[index])
 
     def remarks(self, split: Split) -> list[str]:
-        held_out = [f"{self.hold_out:,} held out as valid split" if split == "train" else "held out of train"]
-        limited = [f"limited to the first {self.limit:,}"] if split == "train" and self.limit else []
-        return [*(held_out if self.hold_out and split != "test" else []), *limited, *self.corpus.remarks(split)]
+        remarks = self.corpus.remarks(split)
+        if self.hold_out is not None and split != "test":
+            remarks.append("held out of train" if split == "valid" else f"{self.hold_out:,} held out as valid split")
+        if self.limit is not None and split == "train":
+            remarks.append(f"limited to the first {self.limit:,}")
+        return remarks
 
     def _origin(self, split: Split) -> Split:
         """Return the split of the corpus that has the text of ``split``."""

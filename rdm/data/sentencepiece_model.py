@@ -45,7 +45,7 @@ class SentencePieceModel:
             if number == 1:
                 piece = dict(_fields(_message(value)))
                 score = struct.unpack("<f", _message(piece.get(2, bytes(4))))[0]
-                pieces.append(Piece(_message(piece[1]).decode(), score, int(piece.get(3, NORMAL))))  # type: ignore[arg-type]
+                pieces.append(Piece(_message(piece[1]).decode(), score, int(piece.get(3, NORMAL))))
             elif number == 2:
                 trainer = dict(_fields(_message(value)))
             elif number == 3:
@@ -54,7 +54,7 @@ class SentencePieceModel:
             raise ValueError("a model has one piece for unknown text")
         return cls(
             pieces,
-            model_type=int(trainer.get(3, UNIGRAM)),  # type: ignore[arg-type]
+            model_type=int(trainer.get(3, UNIGRAM)),
             byte_fallback=bool(trainer.get(35, False)),
             charsmap=_message(normalizer.get(2, b"")),
             add_dummy_prefix=bool(normalizer.get(3, True)),
