@@ -402,7 +402,8 @@ def test_time_embedding_can_be_disabled(system: str) -> None:
 
 @pytest.mark.parametrize("name", choices("data/tokenizer"))
 def test_tokenizers_can_be_chosen(name: str) -> None:
-    file = [f"data.tokenizer.vocabulary={CONF / 'train.yaml'}"] if name == "wordpiece_file" else []
+    keys = {"wordpiece_file": "vocabulary", "file": "path"}
+    file = [f"data.tokenizer.{keys[name]}={CONF / 'train.yaml'}"] if name in keys else []
     for data in ("qqp", "iwslt14_de_en"):
         composed = config(f"data={data}", f"data/tokenizer={name}", *file)
         check_types(composed)

@@ -4,16 +4,17 @@ The annotations of :class:`TrainOptions`, :class:`EvaluateOptions` and :class:`G
 keys that belong to no config group. This module is imported before torch and Lightning, which take seconds.
 """
 
+import re
 from difflib import get_close_matches
 from typing import Any, Literal, get_type_hints
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from rdm.app.schema import check_types, check_value
 from rdm.app.targets import get_class_of
-from rdm.errors import require
+from rdm.errors import UserError, require
 
 Text = str | int | float | bool
 """A text on the command line, whatever type Hydra parses it as."""
@@ -75,6 +76,9 @@ GROUPS = {
 """Top-level keys of each script that are config groups or filled in by one."""
 FILLED_IN = {"run_dir", "job_type", "choices", "sweep"}
 """Keys that a script fills in, or that only Hydra reads."""
+DATA_REFERENCE = r"\$\{data\.(\w+)"
+DATA_ADVICE = {"examples": "data.limit=<number> trains on the first examples; data.examples is for rdm.plan"}
+"""What to use instead of a key of ``data`` that training does not read."""
 
 
 def check_options(config: DictConfig, script: str) -> None:
@@ -92,6 +96,7 @@ def check_options(config: DictConfig, script: str) -> None:
 
 def check_training(config: DictConfig) -> None:
     """Check the whole configuration of a training run."""
+    check_data_overrides(config)
     check_task(config)
     check_types(config)
     check_parts(config)
@@ -121,6 +126,30 @@ def check_task(config: DictConfig) -> None:
     require(continues or not without_source, f"data={name} has no sources: add system=lm or system=ar_lm")
     message = f"data={name} has sources, but this system continues text: try data=wikitext2"
     require(without_source or not continues, message)
+
+
+def check_data_overrides(config: DictConfig) -> None:
+    """Refuse overrides of ``data`` without effect: a key the chosen data do not have, or that nothing refers to."""
+    used = used_data_keys(config)
+    for override in HydraConfig.get().overrides.task:
+        found = re.match(r"\+{0,2}data\.(\w+)", override)
+        if found and found[1] not in used:
+            close = get_close_matches(found[1], sorted(used), 1)
+            advice = DATA_ADVICE.get(found[1], f"did you mean data.{close[0]}?" if close else "leave it out")
+            groups = " ".join(f"{group}={name}" for group, name in chosen().items() if group.split("/")[0] == "data")
+            raise UserError(f"{override.lstrip('+')} has no effect in training with {groups}: {advice}")
+
+
+def used_data_keys(config: DictConfig) -> set[str]:
+    """The keys of ``data`` that the data module, the metrics or another part of the configuration refers to."""
+    sections: dict[str, Any] = OmegaConf.to_container(config, resolve=False)  # type: ignore[assignment]
+    data = sections.pop("data")
+    used: set[str] = set()
+    found = {"name", "module", "metrics", *re.findall(DATA_REFERENCE, str(sections))}
+    while found - used:
+        used |= found
+        found = {key for each in used for key in re.findall(DATA_REFERENCE, str(data.get(each)))}
+    return used
 
 
 def check_parts(config: DictConfig) -> None:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rdm.data.corpus import Corpus, Files, Split, Texts
+from rdm.data.tables import column_names
 from rdm.errors import UserError
 from rdm.hashing import short_hash
 
@@ -55,7 +56,10 @@ class Hub(Corpus):
             texts = [value.get(key[0]) if isinstance(value, dict) else None for value in texts]
         for number, text in enumerate(texts, 1):
             if not isinstance(text, str):
-                raise UserError(f"the Hub data set {self.path}, row {number} has no text under {column}")
+                found = ", ".join(column_names(table[number - 1]))
+                raise UserError(
+                    f"the Hub data set {self.path}, row {number} has no text under {column}; it has {found}"
+                )
         return [" ".join(text.split("\n")).strip() for text in texts]
 
     def fingerprint(self, split: Split) -> str:
@@ -81,6 +85,12 @@ class FilesOrHub(Corpus):
     def fingerprint(self, split: Split) -> str:
         with self._with_advice():
             return self.chosen.fingerprint(split)
+
+    def exists(self, split: Split) -> bool:
+        return self.chosen.exists(split)
+
+    def locate(self, split: Split, index: int) -> str:
+        return self.chosen.locate(split, index)
 
     @contextmanager
     def _with_advice(self) -> Iterator[None]:

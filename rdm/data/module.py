@@ -12,7 +12,20 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from rdm.data import codec, corpus, hub, prepared, ragged, tokenizer
+from rdm.data import (
+    codec,
+    corpus,
+    documents,
+    hub,
+    prepared,
+    ragged,
+    reading,
+    selection,
+    sentencepiece_model,
+    tables,
+    tokenizer,
+    tokenizer_file,
+)
 from rdm.data.batch import Batch
 from rdm.data.cache import build_once, load_cached
 from rdm.data.codec import Codec
@@ -29,7 +42,10 @@ from rdm.hashing import file_hash, short_hash
 from rdm.vocab import Vocab
 
 # Part of every cache key: a change of the code that reads or encodes text invalidates the cache.
-MODULES = (codec, corpus, hub, prepared, ragged, tokenizer)
+MODULES = (
+    codec, corpus, documents, hub, prepared, ragged, reading, selection, sentencepiece_model, tables,
+    tokenizer, tokenizer_file,
+)  # fmt: skip
 CODE = short_hash(tokenizers.__version__, *(file_hash(Path(str(module.__file__))) for module in MODULES))
 
 
@@ -135,10 +151,11 @@ class TextDataModule(pl.LightningDataModule, ABC):
         return int(np.isin(self.prepared(split).hashes, self.prepared(other).hashes).sum())
 
     def summary(self) -> list[str]:
-        """Return one line per split: examples, what is left out and why, overlap with the training split."""
+        """Return one line per split: examples, what is left out or held out, overlap with the training split."""
         lines = []
         for split in ("train", "valid"):
             reasons = [f"{count:,} {reason}" for reason, count in self.left_out(split).items() if count]
+            reasons += self.corpus.remarks(split)
             if split != "train" and (shared := self.overlap(split)):
                 reasons.append(f"{shared:,} texts also in train")
             lines.append(f"{split}: {len(self.examples(split)):,} examples" + "".join(f", {each}" for each in reasons))

@@ -10,7 +10,7 @@ from rdm.data.loading import Loading
 from rdm.data.module import TextDataModule
 from rdm.data.questions import EvaluationQuestions
 from rdm.data.tokenizer import Tokenizer, TokenizerTrainer
-from rdm.errors import require
+from rdm.errors import UserError, require
 
 
 class PairsDataModule(TextDataModule):
@@ -47,7 +47,8 @@ class PairsDataModule(TextDataModule):
         """Return the pairs with 1 to ``max_length`` tokens on either side; see :meth:`left_out`."""
         (shorter, longer), limit = self._side_lengths(split), self.codec.max_length
         fits = (shorter > 0) & (longer <= limit)
-        require(bool(fits.any()), f"no pair of the {split} split has 1 to {limit} tokens on either side")
+        advice = "raise model.max_length, or check the files"
+        require(bool(fits.any()), f"no pair of the {split} split has 1 to {limit} tokens on either side: {advice}")
         sources, targets = self.prepared(split).columns
         return Pairs(self.vocab, sources, targets, np.flatnonzero(fits), self.loading.pad_to_multiple, limit + 2)
 
@@ -55,8 +56,10 @@ class PairsDataModule(TextDataModule):
         """Return every source of the split, so that scores are comparable; long ones are truncated."""
         texts, references = self.corpus.read(split)[0], self.corpus.references(split)
         rows, limit = self.codec.tokenizer.encode(texts), self.codec.max_length
-        for number, row in enumerate(rows, 1):
-            require(len(row) > 0, f"line {number} of the {split} split has an empty source: correct or remove it")
+        empty = next((index for index, row in enumerate(rows) if not row), None)
+        if empty is not None:
+            location = self.corpus.locate(split, empty)
+            raise UserError(f"{location} of the {split} split has an empty source: correct or remove it")
         return EvaluationQuestions(
             rows=[row[:limit] for row in rows],
             sources=texts,

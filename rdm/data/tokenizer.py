@@ -9,7 +9,7 @@ from pathlib import Path
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
-from rdm.data.corpus import read_lines
+from rdm.data.reading import read_lines
 from rdm.describe import Described
 from rdm.errors import UserError, require
 from rdm.files import write_text
@@ -36,7 +36,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
-        require(Path(path).is_file(), f"no tokenizer at {path}")
+        require(Path(path).is_file(), f"no tokenizer at {path}: use a run folder of train.py")
         try:
             return cls(Backend.from_file(str(path)))
         except Exception as error:  # the library raises nothing narrower
@@ -55,7 +55,9 @@ class Tokenizer:
         try:
             encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
         except TypeError as error:  # the library raises nothing narrower
-            raise UserError("a text has an unpaired surrogate, which is not a character: it was not UTF-8") from error
+            number = next((number for number, text in enumerate(texts, 1) if re.search("[\ud800-\udfff]", text)), 0)
+            advice = "save the text as UTF-8"
+            raise UserError(f"text {number} has an unpaired surrogate, which is not a character: {advice}") from error
         return [encoding.ids for encoding in encodings]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:

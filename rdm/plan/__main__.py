@@ -75,7 +75,7 @@ def make_plan(config: DictConfig) -> Plan:
         micro_batches=trainer.accumulate_grad_batches,
         sentences=sentences,
         length=config.length,
-        examples=config.examples,
+        examples=config.examples and min(config.examples, config.data.limit or config.examples),
         parameters=sum(parameter.numel() for parameter in system.parameters()),
         embedding=sum(parameter.numel() for parameter in system.parameters() if vocab.size in parameter.shape),
         memory={

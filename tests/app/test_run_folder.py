@@ -23,5 +23,7 @@ def test_recipe_covers_everything_but_the_seed(tmp_path: Path) -> None:
         "steps": "trainer.max_steps=7",
         "model": "model.dim=64",
         "batch": "data.max_tokens=99",
+        "limit": "data.limit=9",
+        "hold_out": "data.hold_out=9",
     }.items():
         assert recipe(tmp_path / name, override) != own, override

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from rdm.data.corpus import AlignedText, Documents, Files, JsonLines, Lines, existing_version, read_lines
+from rdm.data.corpus import AlignedText, Documents, Files, JsonLines, Lines
+from rdm.data.reading import existing_version, read_lines
 from rdm.errors import UserError
 
 CONF = Path(__file__).parents[2] / "conf"

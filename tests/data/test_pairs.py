@@ -103,7 +103,7 @@ def test_indices_refer_to_the_kept_pairs(tmp_path: Path) -> None:
 
 def test_an_empty_source_cannot_be_evaluated(tmp_path: Path) -> None:
     data = pairs(tmp_path, InMemoryCorpus(SMALL, (["a", ""], ["x", "y"])))
-    with pytest.raises(UserError, match="line 2 of the valid split has an empty source"):
+    with pytest.raises(UserError, match="example 2 of the valid split has an empty source"):
         data.questions("valid")
 
 
