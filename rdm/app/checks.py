@@ -4,16 +4,19 @@ The annotations of :class:`TrainOptions`, :class:`EvaluateOptions` and :class:`G
 keys that belong to no config group. This module is imported before torch and Lightning, which take seconds.
 """
 
-from difflib import get_close_matches
+from collections.abc import Iterable
 from typing import Any, Literal, get_type_hints
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
+from rdm.app.choices import did_you_mean, groups_of
+from rdm.app.run_folder import RunFolder
 from rdm.app.schema import check_types, check_value
-from rdm.app.targets import get_class_of
-from rdm.errors import require
+from rdm.app.targets import build, get_class_of
+from rdm.app.unused_keys import ROOTS, unused_keys
+from rdm.errors import UserError, require
 
 Text = str | int | float | bool
 """A text on the command line, whatever type Hydra parses it as."""
@@ -82,12 +85,44 @@ def check_options(config: DictConfig, script: str) -> None:
     hints = get_type_hints(OPTIONS[script])
     known = {*hints, *GROUPS[script], *FILLED_IN}
     for key in map(str, config):
-        close = get_close_matches(key, sorted(known), 1)
-        suggestion = f"; did you mean {close[0]}?" if close else ""
-        require(key in known, f"{key}: {script}.py has no such key{suggestion}")
+        require(key in known, f"{key}: {script}.py has no such key{did_you_mean(key, {*known, *groups_of(script)})}")
     for key, hint in hints.items():
         check_value(config[key], hint, key)
     require(0 <= config.seed < 2**32, f"seed must lie between 0 and {2**32 - 1}, got {config.seed}")
+
+
+def check_overrides(config: DictConfig, overrides: Iterable[str], script: str) -> None:
+    """Refuse values set on the command line that nothing reads."""
+    unused = unused_keys(config, (*ROOTS, *(GROUPS[script] - GROUPS["train"]), *get_type_hints(OPTIONS[script])))
+    for override in overrides:
+        key = override.lstrip("+~").partition("=")[0]
+        # A choice of a group that has no effect is explained by check_task and check_parts.
+        if "." in key and any(f"{each}.".startswith(f"{key}.") for each in unused):
+            parent, _, name = key.rpartition(".")
+            used = {str(each) for each in OmegaConf.select(config, parent)} - {name}
+            raise UserError(f"{key} has no effect: this configuration does not read it{did_you_mean(name, used)}")
+
+
+def check_run(config: DictConfig) -> None:
+    """Check that ``ckpt`` is a run with a checkpoint."""
+    run = RunFolder.open(config.ckpt)
+    require(bool(run.config) and bool(run.checkpoints(config.average)), f"ckpt: {run.folder} is not a run folder")
+
+
+def check_training_files(config: DictConfig) -> None:
+    """Check that the run to continue and the files of the training text exist."""
+    from rdm.data.corpus import Corpus, Files
+
+    if config.ckpt is not None:
+        RunFolder.open(config.ckpt)
+    if config.data.get("corpus") is not None:
+        corpus = build(config.data.corpus, "data.corpus", Corpus)  # type: ignore[type-abstract]
+        if isinstance(corpus, Files):
+            corpus.files("train")
+
+
+CHECK_FILES = {"train": check_training_files, "evaluate": check_run, "generate": check_run}
+"""What each script checks before torch and Lightning are imported."""
 
 
 def check_training(config: DictConfig) -> None:
