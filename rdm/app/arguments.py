@@ -17,7 +17,6 @@ from typing import NoReturn
 from rdm.app.run_folder import RunFolder, runs_in
 from rdm.errors import UserError
 
-
 RENAMED = {"system.pairing": "system.copies"}
 """Former names of keys."""
 NEEDS_QUOTES = re.compile(r"[,=~()\[\]{}:' ]")

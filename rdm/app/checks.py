@@ -15,7 +15,7 @@ from rdm.app.choices import did_you_mean, groups_of
 from rdm.app.run_folder import RunFolder
 from rdm.app.schema import check_types, check_value
 from rdm.app.targets import build, get_class_of
-from rdm.app.unused_keys import ROOTS, unused_keys
+from rdm.app.unused_keys import ROOTS, below, unused_keys
 from rdm.errors import UserError, require
 
 Text = str | int | float | bool
@@ -35,6 +35,14 @@ class TrainOptions(Options):
 
     resume: Literal["auto"] | None
     compile: bool
+
+
+class PlanOptions(TrainOptions):
+    """Keys of ``conf/plan.yaml``; ``rdm.plan`` checks their values."""
+
+    vocabulary: Any
+    length: Any
+    examples: Any
 
 
 class DecodingOptions(Options):
@@ -66,7 +74,7 @@ class GenerateOptions(DecodingOptions):
     page: str | None
 
 
-OPTIONS = {"train": TrainOptions, "evaluate": EvaluateOptions, "generate": GenerateOptions}
+OPTIONS = {"train": TrainOptions, "plan": PlanOptions, "evaluate": EvaluateOptions, "generate": GenerateOptions}
 GROUPS = {
     "train": {
         "name", "data", "model", "optimizer", "reweighting", "schedule", "decoding", "diffusion", "system", "trainer",
@@ -76,8 +84,24 @@ GROUPS = {
     "generate": {"decoding", "schedule"},
 }  # fmt: skip
 """Top-level keys of each script that are config groups or filled in by one."""
+GROUPS["plan"] = GROUPS["train"] | {"hardware"}
 FILLED_IN = {"run_dir", "job_type", "choices", "sweep"}
 """Keys that a script fills in, or that only Hydra reads."""
+SWEEP = ("sweep.evaluate", "sweep.folder", "sweep.generate", "sweep.task", "sweep.train")
+READ = {
+    "train": {*ROOTS, *SWEEP},
+    "evaluate": {*GROUPS["evaluate"], *SWEEP, "job_type"},  # checked against the configuration of the run
+    "generate": GROUPS["generate"],
+    "plan": {*ROOTS, *SWEEP, "hardware"},
+}
+"""What the code of each script reads besides its options; see :mod:`rdm.app.unused_keys`."""
+SET_BY_SCRIPT = {
+    "train": ("choices", "vocab"),
+    "evaluate": ("choices", "run_dir"),
+    "generate": (),
+    "plan": ("choices", "vocab"),
+}
+"""Keys whose value the script replaces."""
 
 
 def check_options(config: DictConfig, script: str) -> None:
@@ -85,28 +109,30 @@ def check_options(config: DictConfig, script: str) -> None:
     hints = get_type_hints(OPTIONS[script])
     known = {*hints, *GROUPS[script], *FILLED_IN}
     for key in map(str, config):
-        require(key in known, f"{key}: {script}.py has no such key{did_you_mean(key, {*known, *groups_of(script)})}")
+        require(key in known, f"{key}: there is no such key{did_you_mean(key, {*known, *groups_of(script)})}")
     for key, hint in hints.items():
         check_value(config[key], hint, key)
     require(0 <= config.seed < 2**32, f"seed must lie between 0 and {2**32 - 1}, got {config.seed}")
 
 
 def check_overrides(config: DictConfig, overrides: Iterable[str], script: str) -> None:
-    """Refuse values set on the command line that nothing reads."""
-    unused = unused_keys(config, (*ROOTS, *(GROUPS[script] - GROUPS["train"]), *get_type_hints(OPTIONS[script])))
+    """Refuse values set on the command line that nothing reads, or that the script replaces."""
+    unused = unused_keys(config, {*READ[script], *get_type_hints(OPTIONS[script])})
     for override in overrides:
         key = override.lstrip("+~").partition("=")[0]
+        require(not below(key, SET_BY_SCRIPT[script]), f"{key} cannot be set: the script sets it")
         # A choice of a group that has no effect is explained by check_task and check_parts.
-        if "." in key and any(f"{each}.".startswith(f"{key}.") for each in unused):
+        if "." in key and any(below(each, [key]) for each in unused):
             parent, _, name = key.rpartition(".")
-            used = {str(each) for each in OmegaConf.select(config, parent)} - {name}
+            used = {str(each) for each in OmegaConf.select(config, parent) or ()} - {name}
             raise UserError(f"{key} has no effect: this configuration does not read it{did_you_mean(name, used)}")
 
 
 def check_run(config: DictConfig) -> None:
     """Check that ``ckpt`` is a run with a checkpoint."""
     run = RunFolder.open(config.ckpt)
-    require(bool(run.config) and bool(run.checkpoints(config.average)), f"ckpt: {run.folder} is not a run folder")
+    assert run.config
+    run.checkpoints(config.average)
 
 
 def check_training_files(config: DictConfig) -> None:
@@ -116,7 +142,7 @@ def check_training_files(config: DictConfig) -> None:
     if config.ckpt is not None:
         RunFolder.open(config.ckpt)
     if config.data.get("corpus") is not None:
-        corpus = build(config.data.corpus, "data.corpus", Corpus)  # type: ignore[type-abstract]
+        corpus = build(config.data.corpus, "data.corpus", Corpus)
         if isinstance(corpus, Files):
             corpus.files("train")
 

@@ -89,8 +89,9 @@ def _without_details(error: Exception) -> str:
 def _unparsable(error: OverrideParseException) -> str:
     """A value that Hydra cannot parse: what to quote, or for a text how to avoid quotes."""
     advice = "a value with special characters needs quotes: 'key=\"a, b\"'"
-    is_text = error.override.startswith("text=")
-    return f"{_without_details(error)}; {advice}{f', or {AS_INPUT}' if is_text else ''}"
+    if error.override.startswith("text="):
+        return f"text: Hydra cannot parse it; {advice}, or {AS_INPUT}"
+    return f"{_without_details(error)}; {advice}"
 
 
 def _unknown_choice(error: MissingConfigException) -> str:
@@ -113,10 +114,10 @@ def _unknown_key(error: ConfigCompositionException, cause: ConfigAttributeError)
         return message
     known = {str(key) for key in node}
     if node._get_parent() is None:
-        known |= {*groups_of(str(node.hydra.job.name))} - {"hydra"}
+        known = (known | {*groups_of(str(node.hydra.job.name))}) - {"hydra"}
     target = node.get("_target_")
     add = f"; to pass it to {target}, write + before the key" if target else ""
-    return f"{message}{did_you_mean(name, known)}{add}"
+    return f"{message}{did_you_mean(name, known) or add}"
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

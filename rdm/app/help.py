@@ -27,16 +27,14 @@ def help_text(script: str) -> str:
             "Keys (key=value):",
             "",
             *(f"  {line}".rstrip() for line in keys),
-            "--cfg job prints the composed configuration; debug=true shows stack traces; --hydra-help lists the options "
-            "of Hydra.",
+            "--cfg job prints the composed configuration, debug=true shows stack traces, --hydra-help is about Hydra.",
         ]
     )
 
 
 def _describe_group(group: str, meaning: str) -> str:
     described = [f"  {group:<14}{meaning}", _wrap(" ".join(choices(group)), indent=18)]
-    for subgroup in subgroups(group):
-        described.append(_wrap(f"{subgroup}: {' '.join(choices(subgroup))}", indent=18))
+    described += [_wrap(f"{each}: {' '.join(choices(each))}", indent=18) for each in subgroups(group)]
     return "\n".join(described)
 
 

@@ -12,8 +12,6 @@ from omegaconf import DictConfig, OmegaConf
 
 ROOTS = (
     "callbacks",
-    "choices",
-    "data.examples",  # by rdm.plan
     "data.metrics",  # by evaluate.py, from the configuration of the run
     "data.module",
     "data.name",
@@ -25,11 +23,6 @@ ROOTS = (
     "name",
     "optimizer",
     "run_dir",
-    "sweep.evaluate",
-    "sweep.folder",
-    "sweep.generate",
-    "sweep.task",
-    "sweep.train",
     "system",
     "trainer",
     "vocab",
@@ -50,10 +43,15 @@ def unused_keys(config: DictConfig, roots: Iterable[str]) -> list[str]:
     while pending:
         root = pending.pop()
         # Below the key, or above it: the key then lies in a node that another interpolation stands for.
-        read = {key for key in unread if f"{key}.".startswith(f"{root}.") or f"{root}.".startswith(f"{key}.")}
+        read = {key for key in unread if below(key, [root]) or below(root, [key])}
         unread -= read
         pending += [reference for key in read for reference in references(values[key])]
     return [key for key in values if key in unread]
+
+
+def below(key: str, roots: Iterable[str]) -> bool:
+    """Whether ``key`` is one of ``roots`` or lies below one."""
+    return any(f"{key}.".startswith(f"{root}.") for root in roots)
 
 
 def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
