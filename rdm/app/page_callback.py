@@ -14,7 +14,7 @@ class WritePage(Callback):
     """Writes one page at the end of a run of generate.py; a multirun gets one page for all its jobs."""
 
     def __init__(self) -> None:
-        self.pages: list["Page"] = []
+        self.pages: list[Page] = []
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
         if job_return._return_value is None:

@@ -23,7 +23,7 @@ from rdm.errors import UserError, require
 from rdm.hashing import settings_hash
 
 JOURNAL = "jobs.jsonl"
-LONGEST_NAME = 120
+LONGEST_NAME = 200  # bytes; file systems allow 255
 UNSAFE = re.compile(r"[^\w.,=+~-]")
 # Overrides that change how a job runs, but not its result.
 WITHOUT_EFFECT = ("debug=", "redo=", "resume=")
@@ -41,11 +41,12 @@ def job_folder(sweep: str, name: str, overrides: Sequence[str]) -> str:
     ``<name>_<hash>`` is used for overrides that are too long, and where a folder of that name exists already.
     """
     hashed = f"{name}_{job_id(overrides)}"
-    kept = ",".join(sorted(each for each in overrides if not each.startswith(WITHOUT_EFFECT)))
+    # Files of conf/sweep configure the sweep and not its jobs; its folder is named after them.
+    kept = ",".join(sorted(each for each in overrides if not each.startswith((*WITHOUT_EFFECT, "sweep="))))
     readable = UNSAFE.sub("_", kept.replace("/", "~"))
     if readable != kept.replace("/", "~") or "~" in kept:
         readable += f"_{job_id(overrides)}"
-    return hashed if not kept or len(readable) > LONGEST_NAME or (Path(sweep) / hashed).is_dir() else readable
+    return hashed if not kept or len(readable.encode()) > LONGEST_NAME or (Path(sweep) / hashed).is_dir() else readable
 
 
 def sweeping() -> bool:
