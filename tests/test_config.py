@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import torch
@@ -12,9 +12,10 @@ from hydra.errors import ConfigCompositionException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from rdm.app.checks import check_parts, check_task
+from rdm.app.checks import FILLED_IN, OPTIONS, READ, check_parts, check_task
 from rdm.app.errors import explain
 from rdm.app.schema import check_types
+from rdm.app.unused_keys import unused_keys
 from rdm.decoding.beam import BeamSearch
 from rdm.decoding.candidates import MinimumBayesRisk
 from rdm.decoding.routing import Ancestral, Conditional, MaskPredict, PosteriorStep, Unconditional
@@ -54,6 +55,13 @@ def choices(group: str) -> list[str]:
 
 GROUPS = sorted({str(file.parent.relative_to(CONF)) for file in CONF.glob("*/**/[!_]*.yaml")})
 SCRIPTS = {"metrics": "evaluate", "hardware": "plan"}  # all other groups are those of train.py
+SOMETIMES_UNUSED = {
+    "data.examples",  # used by rdm.plan only
+    "data.vocabulary",  # of tokenizers that are trained on the corpus
+    "diffusion.label_smoothing",  # of the cross-entropy, not of the bound
+    "diffusion.length_factor",  # of a length head
+}
+"""Keys that a choice may have no use for; :func:`rdm.app.checks.check_overrides` then refuses to set them."""
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -64,7 +72,9 @@ def test_every_file_without_underscore_can_be_chosen(group: str) -> None:
     )
     for choice in choices(group):
         script = "evaluate" if choice == "as_trained" else SCRIPTS.get(group, "train")
-        compose_only(script, f"{key}={prefix}{choice}")
+        composed = compose_only(script, f"{key}={prefix}{choice}")
+        unused = unused_keys(composed, {*READ[script], *get_type_hints(OPTIONS[script]), *FILLED_IN})
+        assert set(unused) <= (SOMETIMES_UNUSED if "trainer" in composed else set())
 
 
 @pytest.mark.parametrize("group", [group for group in GROUPS if not group.startswith(("experiment/", "hydra/"))])
@@ -75,6 +85,18 @@ def test_files_with_underscore_are_not_offered(group: str) -> None:
     message = explain(caught.value)
     assert message is not None
     assert message.split(f"Available options in '{group}': ")[1].split() == choices(group)
+
+
+@pytest.mark.parametrize(
+    ("key", "overrides"),
+    [
+        ("data.vocabulary", ["data=multi30k_de_en"]),
+        ("diffusion.label_smoothing", []),
+        ("diffusion.length_factor", []),
+    ],
+)
+def test_keys_that_a_choice_may_have_no_use_for_are_used_by_another(key: str, overrides: list[str]) -> None:
+    assert key not in unused_keys(compose_only("train", *overrides), READ["train"])
 
 
 def test_every_file_with_underscore_is_used() -> None:

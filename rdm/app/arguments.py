@@ -1,10 +1,14 @@
 """Command-line arguments: the only place where they are read or rewritten before Hydra parses them.
 
 - ``train.py ckpt=<run>`` starts with the overrides of that run (:func:`resume_overrides`),
-- ``evaluate.py ckpt=<folder of runs, or pattern>`` becomes a sweep over its runs (:func:`expand_runs`).
+- ``evaluate.py ckpt=<folder of runs, or pattern>`` becomes a sweep over its runs (:func:`expand_runs`),
+- a value that is an existing path is quoted: names of sweep folders contain commas (:func:`quote_paths`),
+- former names of keys are replaced (:func:`rename_keys`).
 """
 
 import argparse
+import re
+import sys
 from collections.abc import Iterable, Sequence
 from glob import glob
 from pathlib import Path
@@ -12,6 +16,11 @@ from typing import NoReturn
 
 from rdm.app.run_folder import RunFolder, runs_in
 from rdm.errors import UserError
+
+RENAMED = {"system.pairing": "system.copies"}
+"""Former names of keys."""
+NEEDS_QUOTES = re.compile(r"[,=~()\[\]{}:' ]")
+"""Characters of a path with a meaning in the override grammar of Hydra."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -24,6 +33,52 @@ class Parser(argparse.ArgumentParser):
 def debug_requested(arguments: Iterable[str]) -> bool:
     """Whether ``debug=true`` is among the arguments: stack traces are then shown for every error."""
     return "debug=true" in (argument.lower() for argument in arguments)
+
+
+def help_requested(arguments: Iterable[str]) -> bool:
+    """Whether ``--help`` or ``-h`` is among the arguments."""
+    return not {"--help", "-h"}.isdisjoint(arguments)
+
+
+def rename_keys(arguments: Sequence[str]) -> list[str]:
+    """Replace former names of keys by the present ones, with one line on standard error for each."""
+    return [_renamed(argument) for argument in arguments]
+
+
+def _renamed(argument: str) -> str:
+    key, equals, value = argument.partition("=")
+    name = key.lstrip("+~")
+    for former, present in RENAMED.items():
+        if f"{name}.".startswith(f"{former}."):
+            print(f"notice: {former} is now called {present}", file=sys.stderr)
+            prefix = key[: len(key) - len(name)]
+            return f"{prefix}{present}{name.removeprefix(former)}{equals}{value}"
+    return argument
+
+
+def quote_paths(arguments: Sequence[str]) -> list[str]:
+    """Quote values that are existing paths and that Hydra would parse as something else."""
+    return [_quoted_path(argument) for argument in arguments]
+
+
+def _quoted_path(argument: str) -> str:
+    key, _, value = argument.partition("=")
+    if NEEDS_QUOTES.search(value) and "/" in value and not value.startswith(("'", '"')) and is_path(value):
+        return f"{key}={quote(value)}"
+    return argument
+
+
+def is_path(value: str) -> bool:
+    """Whether a file or folder of this name exists."""
+    try:
+        return Path(value).exists()
+    except (OSError, ValueError):  # too long, or with a null byte: a text
+        return False
+
+
+def quote(value: str) -> str:
+    """A string in the override grammar of Hydra."""
+    return "'" + value.replace("'", r"\'") + "'"
 
 
 def resume_overrides(arguments: Sequence[str]) -> list[str]:
@@ -48,9 +103,11 @@ def expand_runs(arguments: Sequence[str]) -> list[str]:
 
 def _expanded(argument: str) -> list[str]:
     pattern = argument.removeprefix("ckpt=")
-    places = [Path(place) for place in sorted(glob(pattern))] if pattern != argument else []
+    if pattern == argument:
+        return [argument]
+    places = [Path(pattern)] if is_path(pattern) else [Path(place) for place in sorted(glob(pattern))]
     runs = [run for place in places for run in runs_in(place)]
     if not runs or [pattern] == [str(run) for run in runs]:
         return [argument]  # a single run, a list of runs, or a path that does not exist
-    quoted = ",".join("'" + str(run).replace("'", r"\'") + "'" for run in runs)
+    quoted = ",".join(quote(str(run)) for run in runs)
     return [f"ckpt={quoted}", *(["hydra.mode=MULTIRUN"] if len(runs) > 1 else [])]

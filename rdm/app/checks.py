@@ -4,16 +4,18 @@ The annotations of :class:`TrainOptions`, :class:`EvaluateOptions` and :class:`G
 keys that belong to no config group. This module is imported before torch and Lightning, which take seconds.
 """
 
-import re
-from difflib import get_close_matches
+from collections.abc import Iterable
 from typing import Any, Literal, get_type_hints
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from rdm.app.choices import did_you_mean, groups_of
+from rdm.app.run_folder import RunFolder
 from rdm.app.schema import check_types, check_value
-from rdm.app.targets import get_class_of
+from rdm.app.targets import build, get_class_of
+from rdm.app.unused_keys import ROOTS, below, unused_keys
 from rdm.errors import UserError, require
 
 Text = str | int | float | bool
@@ -33,6 +35,14 @@ class TrainOptions(Options):
 
     resume: Literal["auto"] | None
     compile: bool
+
+
+class PlanOptions(TrainOptions):
+    """Keys of ``conf/plan.yaml``; ``rdm.plan`` checks their values."""
+
+    vocabulary: Any
+    length: Any
+    examples: Any
 
 
 class DecodingOptions(Options):
@@ -64,7 +74,7 @@ class GenerateOptions(DecodingOptions):
     page: str | None
 
 
-OPTIONS = {"train": TrainOptions, "evaluate": EvaluateOptions, "generate": GenerateOptions}
+OPTIONS = {"train": TrainOptions, "plan": PlanOptions, "evaluate": EvaluateOptions, "generate": GenerateOptions}
 GROUPS = {
     "train": {
         "name", "data", "model", "optimizer", "reweighting", "schedule", "decoding", "diffusion", "system", "trainer",
@@ -74,11 +84,26 @@ GROUPS = {
     "generate": {"decoding", "schedule"},
 }  # fmt: skip
 """Top-level keys of each script that are config groups or filled in by one."""
+GROUPS["plan"] = GROUPS["train"] | {"hardware"}
 FILLED_IN = {"run_dir", "job_type", "choices", "sweep"}
 """Keys that a script fills in, or that only Hydra reads."""
-DATA_REFERENCE = r"\$\{data\.(\w+)"
-DATA_ADVICE = {"examples": "data.limit=<number> trains on the first examples; data.examples is for rdm.plan"}
-"""What to use instead of a key of ``data`` that training does not read."""
+SWEEP = ("sweep.evaluate", "sweep.folder", "sweep.generate", "sweep.task", "sweep.train")
+READ = {
+    "train": {*ROOTS, *SWEEP},
+    "evaluate": {*GROUPS["evaluate"], *SWEEP, "job_type"},  # checked against the configuration of the run
+    "generate": GROUPS["generate"],
+    "plan": {*ROOTS, *SWEEP, "hardware"},
+}
+"""What the code of each script reads besides its options; see :mod:`rdm.app.unused_keys`."""
+SET_BY_SCRIPT = {
+    "train": ("choices", "vocab"),
+    "evaluate": ("choices", "run_dir"),
+    "generate": (),
+    "plan": ("choices", "vocab"),
+}
+"""Keys whose value the script replaces."""
+ADVICE = {"data.examples": "; data.limit=<number> trains on the first examples"}
+"""What to use instead of a key that is easily mistaken."""
 
 
 def check_options(config: DictConfig, script: str) -> None:
@@ -86,17 +111,51 @@ def check_options(config: DictConfig, script: str) -> None:
     hints = get_type_hints(OPTIONS[script])
     known = {*hints, *GROUPS[script], *FILLED_IN}
     for key in map(str, config):
-        close = get_close_matches(key, sorted(known), 1)
-        suggestion = f"; did you mean {close[0]}?" if close else ""
-        require(key in known, f"{key}: {script}.py has no such key{suggestion}")
+        require(key in known, f"{key}: there is no such key{did_you_mean(key, {*known, *groups_of(script)})}")
     for key, hint in hints.items():
         check_value(config[key], hint, key)
     require(0 <= config.seed < 2**32, f"seed must lie between 0 and {2**32 - 1}, got {config.seed}")
 
 
+def check_overrides(config: DictConfig, overrides: Iterable[str], script: str) -> None:
+    """Refuse values set on the command line that nothing reads, or that the script replaces."""
+    unused = unused_keys(config, {*READ[script], *get_type_hints(OPTIONS[script])})
+    for override in overrides:
+        key = override.lstrip("+~").partition("=")[0]
+        require(not below(key, SET_BY_SCRIPT[script]), f"{key} cannot be set: the script sets it")
+        # A choice of a group that has no effect is explained by check_task and check_parts.
+        if "." in key and any(below(each, [key]) for each in unused):
+            parent, _, name = key.rpartition(".")
+            used = {str(each) for each in OmegaConf.select(config, parent) or ()} - {name}
+            advice = ADVICE.get(key) or did_you_mean(name, used)
+            raise UserError(f"{key} has no effect: this configuration does not read it{advice}")
+
+
+def check_run(config: DictConfig) -> None:
+    """Check that ``ckpt`` is a run with a checkpoint."""
+    run = RunFolder.open(config.ckpt)
+    assert run.config
+    run.checkpoints(config.average)
+
+
+def check_training_files(config: DictConfig) -> None:
+    """Check that the run to continue and the files of the training text exist."""
+    from rdm.data.corpus import Corpus, Files
+
+    if config.ckpt is not None:
+        RunFolder.open(config.ckpt)
+    if config.data.get("corpus") is not None:
+        corpus = build(config.data.corpus, "data.corpus", Corpus)
+        if isinstance(corpus, Files):
+            corpus.files("train")
+
+
+CHECK_FILES = {"train": check_training_files, "evaluate": check_run, "generate": check_run}
+"""What each script checks before torch and Lightning are imported."""
+
+
 def check_training(config: DictConfig) -> None:
     """Check the whole configuration of a training run."""
-    check_data_overrides(config)
     check_task(config)
     check_types(config)
     check_parts(config)
@@ -126,30 +185,6 @@ def check_task(config: DictConfig) -> None:
     require(continues or not without_source, f"data={name} has no sources: add system=lm or system=ar_lm")
     message = f"data={name} has sources, but this system continues text: try data=wikitext2"
     require(without_source or not continues, message)
-
-
-def check_data_overrides(config: DictConfig) -> None:
-    """Refuse overrides of ``data`` without effect: a key the chosen data do not have, or that nothing refers to."""
-    used = used_data_keys(config)
-    for override in HydraConfig.get().overrides.task:
-        found = re.match(r"\+{0,2}data\.(\w+)", override)
-        if found and found[1] not in used:
-            close = get_close_matches(found[1], sorted(used), 1)
-            advice = DATA_ADVICE.get(found[1], f"did you mean data.{close[0]}?" if close else "leave it out")
-            groups = " ".join(f"{group}={name}" for group, name in chosen().items() if group.split("/")[0] == "data")
-            raise UserError(f"{override.lstrip('+')} has no effect in training with {groups}: {advice}")
-
-
-def used_data_keys(config: DictConfig) -> set[str]:
-    """The keys of ``data`` that the data module, the metrics or another part of the configuration refers to."""
-    sections: dict[str, Any] = OmegaConf.to_container(config, resolve=False)  # type: ignore[assignment]
-    data = sections.pop("data")
-    used: set[str] = set()
-    found = {"name", "module", "metrics", *re.findall(DATA_REFERENCE, str(sections))}
-    while found - used:
-        used |= found
-        found = {key for each in used for key in re.findall(DATA_REFERENCE, str(data.get(each)))}
-    return used
 
 
 def check_parts(config: DictConfig) -> None:

@@ -1,25 +1,23 @@
 """Composing configurations: where they are, and what Hydra and OmegaConf must know before."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import hydra
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
-from rdm.app.sweeps import job_id
-
-CONF = (Path(__file__).parents[2] / "conf").resolve()
+from rdm.app.choices import CONF
+from rdm.app.sweeps import job_folder
 
 
 def register() -> None:
-    """Register what the files of ``conf`` refer to: the resolver ``job_id`` and the config ``decoding/_open``.
+    """Register what the files of ``conf`` refer to: the resolver ``job_folder`` and the config ``decoding/_open``.
 
     ``_open`` is an empty mapping to which overrides such as ``decoding.steps=4`` may add keys without ``+``. Hydra
     makes the composed configuration a struct, which refuses new keys; the flag of this node takes precedence below it.
     A YAML file cannot set flags.
     """
-    OmegaConf.register_new_resolver("job_id", job_id, replace=True)
+    OmegaConf.register_new_resolver("job_folder", job_folder, replace=True)
     ConfigStore.instance().store(group="decoding", name="_open", node=DictConfig({}, flags={"struct": False}))
 
 

@@ -1,13 +1,22 @@
 """Error handling of the scripts: a user's mistake is one line and exit code 2, a bug is a stack trace."""
 
 import errno
+import re
 import sys
 from collections.abc import Iterator
 from typing import NoReturn
 
-from hydra.errors import HydraException, InstantiationException, OverrideParseException
-from omegaconf.errors import OmegaConfBaseException
+from hydra.errors import (
+    ConfigCompositionException,
+    HydraException,
+    InstantiationException,
+    MissingConfigException,
+    OverrideParseException,
+)
+from omegaconf import DictConfig
+from omegaconf.errors import ConfigAttributeError, OmegaConfBaseException
 
+from rdm.app.choices import choices, close_to, did_you_mean, groups_of
 from rdm.errors import UserError
 
 # Lines that Hydra and OmegaConf add to a message: search paths, stack-trace hints, internal types.
@@ -21,6 +30,7 @@ HYDRA_DETAILS = (
     "See https://hydra.cc",
     "_",  # in a list of options: shared parts, which cannot be chosen
 )
+AS_INPUT = "give any text on standard input with text=-: echo 'a text' | python generate.py ckpt=... text=-"
 FORKED_RANK = "ProcessRaisedException"
 LIGHTNING_CONFIGURATION = "MisconfigurationException"
 
@@ -58,12 +68,56 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, InstantiationException) and error.__cause__ is not None:
         key = str(error).splitlines()[-1].removeprefix("full_key: ")
         return f"{key}: {' '.join(str(error.__cause__).split())}"
+    if isinstance(error, MissingConfigException) and error.options:
+        return _unknown_choice(error)
+    if isinstance(error, ConfigCompositionException) and isinstance(error.__cause__, ConfigAttributeError):
+        return _unknown_key(error, error.__cause__)
+    if isinstance(error, OverrideParseException):
+        return _unparsable(error)
     if isinstance(error, HydraException | OmegaConfBaseException):
-        lines = [line.strip() for line in str(error).splitlines()]
-        message = " ".join(line for line in lines if line and not line.startswith(HYDRA_DETAILS))
-        quotes = "; a value with special characters needs quotes: 'key=\"a, b\"'"
-        return message + (quotes if isinstance(error, OverrideParseException) else "")
+        return _without_details(error)
     return None
+
+
+def _without_details(error: Exception) -> str:
+    """The message of an exception of Hydra in one line."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    message = " ".join(line for line in lines if line and not line.startswith(HYDRA_DETAILS))
+    return message + (f"; {AS_INPUT}" if message.startswith("Ambiguous value for argument 'text=") else "")
+
+
+def _unparsable(error: OverrideParseException) -> str:
+    """A value that Hydra cannot parse: what to quote, or for a text how to avoid quotes."""
+    advice = "a value with special characters needs quotes: 'key=\"a, b\"'"
+    if error.override.startswith("text="):
+        return f"text: Hydra cannot parse it; {advice}, or {AS_INPUT}"
+    return f"{_without_details(error)}; {advice}"
+
+
+def _unknown_choice(error: MissingConfigException) -> str:
+    """The choices of a config group, those that resemble the given name first."""
+    missing = str(error.missing_cfg_file)
+    found = re.search(r"Available options in '(.+)':", str(error))
+    group = found[1] if found else missing.rpartition("/")[0]
+    options = [name for name in error.options or () if not name.startswith("_")] or choices(group)
+    close = close_to(missing.removeprefix(f"{group}/"), options)
+    listed = " ".join([*close, *(name for name in options if name not in close)])
+    suggestion = f"; did you mean {close[0]}?" if close else "."
+    return f"Could not find '{missing}'{suggestion} Available options in '{group}': {listed}"
+
+
+def _unknown_key(error: ConfigCompositionException, cause: ConfigAttributeError) -> str:
+    """A key that does not exist: the most similar one, or how to pass another argument to a class."""
+    message = str(error).splitlines()[0].removesuffix(".")
+    node, name = cause.parent_node, str(cause.key)
+    if not isinstance(node, DictConfig):
+        return message
+    known = {str(key) for key in node}
+    if node._get_parent() is None:
+        known = (known | {*groups_of(str(node.hydra.job.name))}) - {"hydra"}
+    target = node.get("_target_")
+    add = f"; to pass it to {target}, write + before the key" if target else ""
+    return f"{message}{did_you_mean(name, known) or add}"
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

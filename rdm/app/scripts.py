@@ -19,10 +19,19 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from rdm.app.arguments import debug_requested, expand_runs, resume_overrides
-from rdm.app.checks import check_options
-from rdm.app.composition import CONF, register
+from rdm.app.arguments import (
+    debug_requested,
+    expand_runs,
+    help_requested,
+    quote_paths,
+    rename_keys,
+    resume_overrides,
+)
+from rdm.app.checks import CHECK_FILES, check_options, check_overrides
+from rdm.app.choices import CONF
+from rdm.app.composition import register
 from rdm.app.errors import exit_on_mistake, explain
+from rdm.app.help import completions, help_text
 from rdm.app.sweeps import JobResult, finish_sweep, sweeping
 from rdm.errors import UserError
 from rdm.locks import lock_folder
@@ -32,17 +41,17 @@ Rewrite = Callable[[Sequence[str]], list[str]]
 
 def train() -> None:
     """``python train.py``."""
-    run_script("train", resume_overrides)
+    run_script("train", resume_overrides, rename_keys, quote_paths)
 
 
 def evaluate() -> None:
     """``python evaluate.py``."""
-    run_script("evaluate", expand_runs)
+    run_script("evaluate", rename_keys, expand_runs, quote_paths)
 
 
 def generate() -> None:
     """``python generate.py``."""
-    run_script("generate")
+    run_script("generate", rename_keys, quote_paths)
 
 
 def run_script(name: str, *rewrites: Rewrite) -> None:
@@ -55,9 +64,16 @@ def run_script(name: str, *rewrites: Rewrite) -> None:
 
     def job(config: DictConfig) -> Any:
         check_options(config, name)
+        check_overrides(config, HydraConfig.get().overrides.task, name)
+        CHECK_FILES[name](config)
         return import_module(f"rdm.app.{name}").job(config)
 
     def main() -> None:
+        if help_requested(sys.argv[1:]):
+            return print(help_text(name))
+        completed = completions(name, sys.argv[1:])
+        if completed is not None:
+            return print(*completed, sep="\n")
         for rewrite in rewrites:
             sys.argv[1:] = rewrite(sys.argv[1:])
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=name)(guarded(job))()

@@ -3,6 +3,7 @@
 Jobs may run in other processes or on other machines, so all they share is a file in the sweep's folder.
 """
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from rdm.errors import UserError, require
 from rdm.hashing import settings_hash
 
 JOURNAL = "jobs.jsonl"
+LONGEST_NAME = 200  # bytes; file systems allow 255
+UNSAFE = re.compile(r"[^\w.,=+~-]")
 # Overrides that change how a job runs, but not its result.
 WITHOUT_EFFECT = ("debug=", "redo=", "resume=")
 
@@ -29,6 +32,21 @@ WITHOUT_EFFECT = ("debug=", "redo=", "resume=")
 def job_id(overrides: Sequence[str]) -> str:
     """A hash of a job's overrides in any order: a repeated sweep finds the folders of its jobs."""
     return settings_hash({"overrides": sorted(each for each in overrides if not each.startswith(WITHOUT_EFFECT))})
+
+
+def job_folder(sweep: str, name: str, overrides: Sequence[str]) -> str:
+    """The folder of a job in the folder of its sweep, a function of the overrides: ``reweighting=original,seed=1``.
+
+    A ``/`` becomes ``~``, other special characters ``_``; a hash is added where that may give two jobs one name.
+    ``<name>_<hash>`` is used for overrides that are too long, and where a folder of that name exists already.
+    """
+    hashed = f"{name}_{job_id(overrides)}"
+    # Files of conf/sweep configure the sweep and not its jobs; its folder is named after them.
+    kept = ",".join(sorted(each for each in overrides if not each.startswith((*WITHOUT_EFFECT, "sweep="))))
+    readable = UNSAFE.sub("_", kept.replace("/", "~"))
+    if readable != kept.replace("/", "~") or "~" in kept:
+        readable += f"_{job_id(overrides)}"
+    return hashed if not kept or len(readable.encode()) > LONGEST_NAME or (Path(sweep) / hashed).is_dir() else readable
 
 
 def sweeping() -> bool:

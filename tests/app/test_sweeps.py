@@ -14,9 +14,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from rdm.app import scripts, sweeps
-from rdm.app.arguments import expand_runs
+from rdm.app.arguments import expand_runs, quote_paths
+from rdm.app.run_folder import RunFolder
 from rdm.app.schema import check_types
-from rdm.app.sweeps import JobResult, Journal, finish_sweep, job_id
+from rdm.app.sweeps import JobResult, Journal, finish_sweep, job_folder, job_id
 from rdm.app.trained_model import TrainedModel
 from tests.scripts import script
 from tests.test_end_to_end import SMALL, rows
@@ -100,6 +101,28 @@ def test_slurm_composes() -> None:
 def test_job_id_depends_on_overrides_in_any_order() -> None:
     assert job_id(["a=1", "b=2", "debug=true", "resume=auto"]) == job_id(["b=2", "a=1"])
     assert job_id(["a=1"]) != job_id(["a=2"])
+
+
+def test_names_of_job_folders(tmp_path: Path) -> None:
+    def name(*overrides: str) -> str:
+        return job_folder(str(tmp_path), "ar", overrides)
+
+    assert name("seed=1", "reweighting=original", "resume=auto") == "reweighting=original,seed=1"
+    assert name("experiment=toy/absorbing", "optimizer.lr=1e-4") == "experiment=toy~absorbing,optimizer.lr=1e-4"
+    betas = name("optimizer.betas=[0.9,0.98]")
+    assert betas == f"optimizer.betas=_0.9,0.98__{job_id(['optimizer.betas=[0.9,0.98]'])}"
+    assert len({name("data.root=a/b"), name("data.root=a~b"), name("data.root=a-b"), name("data.root=a b")}) == 4
+    long = f"data.root={'a' * 200}"
+    assert name(long) == f"ar_{job_id([long])}"
+    (tmp_path / f"ar_{job_id(['seed=1'])}").mkdir()  # of an earlier version
+    assert name("seed=1") == f"ar_{job_id(['seed=1'])}"
+
+
+def test_existing_paths_are_quoted(tmp_path: Path) -> None:
+    run = tmp_path / "reweighting=original,seed=1"
+    run.mkdir()
+    assert quote_paths([f"ckpt={run}", "seed=1,2", "ckpt=rdm"]) == [f"ckpt='{run}'", "seed=1,2", "ckpt=rdm"]
+    assert quote_paths([f"text={'a, ' * 2000}/"]) == [f"text={'a, ' * 2000}/"]
 
 
 def test_ckpt_expands_to_the_runs_of_a_folder(tmp_path: Path) -> None:
@@ -201,6 +224,32 @@ def test_a_repeated_training_runs_what_is_missing(trained: tuple[Path, str], tmp
     assert done.stdout.count("already finished") == 1
     assert runs(folder) == [kept, lost]
     assert (kept / "checkpoints" / "last.ckpt").stat().st_mtime_ns == before
+
+
+def test_readable_folders_are_found_again_and_so_are_those_of_earlier_versions(tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep"
+    command = ["train.py", "-m", "experiment=toy/absorbing", "reweighting=original,linear", "model.dim=32"]
+    command += [
+        "trainer.max_steps=1",
+        "data.corpus.train_size=99",
+        "callbacks.sampling=null",
+        "callbacks.progress=null",
+    ]
+    script(*command, f"hydra.sweep.dir={sweep}")
+    names = [run.name for run in runs(sweep)]
+    shared = "callbacks.progress=null,callbacks.sampling=null,data.corpus.train_size=99"
+    shared += ",experiment=toy~absorbing,model.dim=32"
+    assert names == [f"{shared},reweighting={choice},trainer.max_steps=1" for choice in ("linear", "original")]
+    run = runs(sweep)[0]
+    evaluated = script("evaluate.py", f"ckpt={run}", "limit=2", "decoding.steps=2").stdout
+    assert str(run / "hypotheses") in evaluated
+    script("generate.py", f"ckpt={run}", "decoding.steps=2")
+    former = sweep / f"absorbing_{job_id(RunFolder(run).overrides)}"
+    run.rename(former)
+    again = script(*command, f"hydra.sweep.dir={sweep}")
+    assert again.stdout.count("already finished") == 2
+    assert former in runs(sweep)
+    assert len(runs(sweep)) == 2
 
 
 def test_a_sweep_of_evaluations(trained: tuple[Path, str], tmp_path: Path) -> None:

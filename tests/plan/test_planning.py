@@ -8,8 +8,8 @@ from hydra.utils import instantiate
 
 from rdm.app.schema import check_types
 from rdm.errors import UserError
-from rdm.plan.__main__ import make_plan
 from rdm.plan.counting import count_parameter_memory
+from rdm.plan.estimate import make_plan
 from rdm.plan.hardware import Hardware
 from rdm.plan.report import Plan
 from rdm.training.optim import InverseSqrt, Optimization
