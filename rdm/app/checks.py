@@ -66,11 +66,11 @@ class GenerateOptions(DecodingOptions):
 OPTIONS = {"train": TrainOptions, "evaluate": EvaluateOptions, "generate": GenerateOptions}
 GROUPS = {
     "train": {
-        "name", "data", "model", "optimizer", "reweighting", "schedule", "decoding", "diffusion", "system", "trainer",
+        "name", "data", "model", "optimizer", "reweighting", "schedule", "selection", "decoding", "diffusion", "system", "trainer",
         "callbacks", "logger", "vocab",
     },
-    "evaluate": {"decoding", "schedule", "metrics", "logger"},
-    "generate": {"decoding", "schedule"},
+    "evaluate": {"data", "decoding", "schedule", "selection", "metrics", "logger"},
+    "generate": {"data", "decoding", "schedule", "selection"},
 }  # fmt: skip
 """Top-level keys of each script that are config groups or filled in by one."""
 FILLED_IN = {"run_dir", "job_type", "choices", "sweep"}
