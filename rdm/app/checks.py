@@ -133,9 +133,9 @@ def check_generation(config: DictConfig) -> None:
     for key in ("sentences", "nbest", "batch_size"):
         require(config[key] >= 1, f"{key} must be at least 1, got {config[key]}")
     use = generation_use(config)
-    given = {
-        str(key) for key, value in config.items() if value not in (None, False, {}) and (value is True or value != 1)
-    }
+    defaults: tuple[Any, ...] = (None, False, {})
+    given = {str(key) for key, value in config.items() if value not in defaults}
+    given -= {key for key in ("sentences", "nbest") if config[key] == 1}
     for key in sorted(given & GENERATION_USES.keys()):
         others = ", ".join(sorted(GENERATION_USES[key]))
         require(use in GENERATION_USES[key], f"{key} has no effect with {use}; it is for {others}")
@@ -143,6 +143,8 @@ def check_generation(config: DictConfig) -> None:
         require(not config.score, f"{key} has no effect with score=true, which decodes nothing")
     for key in sorted(given & {"output", "score"}):
         require(not config.trace and config.template is None, f"{key} cannot be combined with trace or template")
+    for key in sorted(given & {"nbest", "rescore"}):
+        require(config.template is None, f"{key} has no effect with a template, for which one text is decoded")
     require(config.targets is None or config.score, "targets has no effect without score=true")
     plain = config.output is not None and not config.output.endswith(".jsonl")
     require(config.nbest == 1 or not plain, "nbest: a text file has one output per line; use output=<file>.jsonl")

@@ -57,15 +57,16 @@ def show(model: TrainedModel, decoding: Decoding, config: DictConfig) -> Page | 
             console.print(f"source:    {source}\nreference: {references[0]}")
         if config.trace:
             console.print(f"{trajectory.strategy}; {trajectory.legend}", *trajectory.lines(), sep="\n")
-        console.print(*printed(trajectory, config.nbest), sep="\n")
+        if config.nbest == 1:
+            console.print(trajectory.output)
+        else:
+            print(*best_candidates(trajectory, config.nbest), sep="\n", flush=True)  # the console would expand tabs
         examples.append(Example(source, references, [trajectory]))
     return Page(page, examples) if config.trace else None
 
 
-def printed(trajectory: Trajectory, nbest: int) -> list[str]:
-    """The output, or the ``nbest`` candidates with their scores: the returned one first."""
-    if nbest == 1:
-        return [trajectory.output]
+def best_candidates(trajectory: Trajectory, nbest: int) -> list[str]:
+    """The ``nbest`` best candidates after their scores: the returned one, then the others by score."""
     ranked = sorted(trajectory.candidates, key=lambda candidate: (not candidate.chosen, -candidate.score))
     return [f"{candidate.score:.6g}\t{candidate.text}" for candidate in ranked[:nbest]]
 
@@ -76,6 +77,7 @@ def sources(config: DictConfig, model: TrainedModel) -> EvaluationQuestions:
         data = model.data(model.data_config(config.data, overridden_keys("data")))
         return data.questions("test").first(config.sentences)
     texts = [line for line in standard_input() if line] if config.text == "-" else [str(config.text)]
+    require(len(texts) > 0, "text=-: standard input is empty")
     return EvaluationQuestions(model.codec.encode_sources(texts), texts, references=[], cut=[False] * len(texts))
 
 

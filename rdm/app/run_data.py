@@ -76,4 +76,7 @@ def check_effect(config: DictConfig, key: str) -> None:
     loading = {name: module["loading"].get(name) for name in USED_OF_LOADING}
     used = {name: value for name, value in module.items() if name not in UNUSED} | {"loading": loading}
     effective = PROBE in repr((used, metrics))
-    require(effective, f"data.{key} has no effect on a trained model: it is used in training only")
+    # Runs of older versions were saved without the interpolations that refer to data.root and the like.
+    in_corpus = key in probed.data.get("corpus", {})
+    suggestion = f"; did you mean data.corpus.{key}?" if in_corpus else ": it is used in training only"
+    require(effective, f"data.{key} has no effect on a trained model{suggestion}")

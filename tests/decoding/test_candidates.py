@@ -104,7 +104,7 @@ def test_length_aware_score_by_hand() -> None:
         assert LengthAwareScore(weight)(candidates).tolist() == expected
     assert LengthAwareScore(0.0)(candidates).tolist() == BestScore()(candidates).tolist()
     for weight in (-1.0, float("nan"), float("inf")):
-        with pytest.raises(UserError, match="decoding.selection.weight must be 0 or above"):
+        with pytest.raises(UserError, match=r"decoding\.selection\.weight must be 0 or above"):
             LengthAwareScore(weight)
 
 
