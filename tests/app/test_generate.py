@@ -1,6 +1,7 @@
 """generate.py through the script: lines, files, resuming, n-best, scores, distillation, rescoring."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from rdm.app import generate
 from rdm.app.composition import compose_config
 from rdm.app.line_files import generate_lines
 from rdm.app.trained_model import TrainedModel
 from rdm.data.toy_language import ToyLanguage
+from rdm.errors import UserError
 from rdm.evaluation import generation
 from tests.scripts import script
 from tests.test_end_to_end import SMALL
@@ -103,9 +106,11 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, run: Path, batches: int, *overrid
 
     config = compose_config("generate", [f"ckpt={run}", *overrides])
     model = TrainedModel.load(str(run))
-    with monkeypatch.context() as patch, pytest.raises(Killed):
+    decoding = model.decoding(config.decoding)
+    with monkeypatch.context() as patch:
         patch.setattr(generation, "decode_batch", stopping)
-        generate_lines(model, model.decoding(config.decoding), config)
+        with pytest.raises(Killed):
+            generate_lines(model, decoding, config)
 
 
 def test_killed_command_continues(rdm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,9 +281,13 @@ def test_length_aware_selection(rdm: Path, ar: Path, tmp_path: Path) -> None:
     ],
 )
 def test_options_without_effect_are_refused(overrides: list[str], message: str, rdm: Path) -> None:
-    refused = script("generate.py", f"ckpt={rdm}", *overrides, code=2).stderr
-    assert message in refused
-    assert refused.count("\n") == 1
+    with pytest.raises(UserError, match=re.escape(message)):
+        generate.job(compose_config("generate", [f"ckpt={rdm}", *overrides]))
+
+
+def test_refusal_by_the_script(rdm: Path) -> None:
+    refused = script("generate.py", f"ckpt={rdm}", "text=a", "output=b", code=2).stderr
+    assert refused == "error: output has no effect with text=...; it is for input, text=- (standard input)\n"
 
 
 def test_line_that_is_too_long_is_named(rdm: Path) -> None:
