@@ -9,6 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from rdm.app.checks import check_evaluation, chosen, overridden_keys
 from rdm.app.run_folder import git_commit
+from rdm.app.schema import check_types
 from rdm.app.sweeps import JobResult, sweeping
 from rdm.app.targets import build
 from rdm.app.trained_model import TrainedModel, load_teacher
@@ -101,5 +102,6 @@ def finish(config: DictConfig, model: TrainedModel, results: Path, row: dict[str
         config.run_dir = str(results.parent / "logs" / row["evaluation"])
         decoded = {"decoding": row["strategy"], "schedule": schedule_name(row), "steps": row.get("steps")}
         config.choices = {**model.run.choices, **chosen(), **decoded}
+        check_types(config.logger, "logger")
         log_row(instantiate(config.logger), row)
     return JobResult(main_value(row), row)
