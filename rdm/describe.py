@@ -10,12 +10,13 @@ Every class below :class:`Described` records the arguments of its constructor, d
     {'class': 'Router', 'threshold': 0.5}
 """
 
+import copy
 import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 RECORD = "_constructor_arguments"
 
@@ -35,6 +36,26 @@ class Described:
         else:
             arguments = vars(self).get(RECORD, {})
         return {"class": type(self).__name__, **arguments}
+
+
+Component = TypeVar("Component", bound=Described)
+
+
+def with_argument(component: Component, name: str, value: Any) -> Component:
+    """A shallow copy of ``component`` with another value of the constructor argument (and attribute) ``name``.
+
+    >>> class Sampler(Described):
+    ...     def __init__(self, steps: int) -> None:
+    ...         self.steps = steps
+    >>> with_argument(Sampler(4), "steps", 8).describe()
+    {'class': 'Sampler', 'steps': 8}
+    """
+    record = vars(component)[RECORD]
+    assert name in record
+    changed = copy.copy(component)
+    object.__setattr__(changed, name, value)
+    object.__setattr__(changed, RECORD, {**record, name: plain(value)})
+    return changed
 
 
 def plain(value: Any) -> Any:

@@ -23,6 +23,14 @@ def lock_shared(stream: IO[bytes]) -> None:
     fcntl.flock(stream, fcntl.LOCK_SH)
 
 
+def lock_or_refuse(stream: IO[bytes], message: str) -> None:
+    """Take the exclusive lock on an open file; raise :class:`UserError` with ``message`` if it is taken."""
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UserError(message) from error
+
+
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
     """Hold the exclusive lock on ``path``, waiting for it; the file is created and stays."""
@@ -36,8 +44,5 @@ def lock_folder(folder: Path) -> Iterator[None]:
     """Hold the lock of a run folder (its file ``.lock``); raise :class:`UserError` if it is taken."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("wb") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(f"another process is training in {folder}; wait for it, or name another folder") from error
+        lock_or_refuse(stream, f"another process is training in {folder}; wait for it, or name another folder")
         yield

@@ -49,6 +49,8 @@ class DecodingOptions(Options):
     """Keys shared by ``conf/evaluate.yaml`` and ``conf/generate.yaml``."""
 
     average: int
+    batch_size: int
+    rescore: str | None
     device: str
     int8: bool
 
@@ -58,7 +60,6 @@ class EvaluateOptions(DecodingOptions):
 
     split: Literal["train", "valid", "test"]
     limit: int | None
-    batch_size: int
     likelihood: int | Literal["all"] | None
     results: str | None
     redo: bool
@@ -68,20 +69,41 @@ class GenerateOptions(DecodingOptions):
     """Keys of ``conf/generate.yaml``."""
 
     text: Text | None
+    input: str | None
+    output: str | None
+    targets: str | None
+    interactive: bool
+    distil: str | None
     sentences: int
+    nbest: int
+    score: bool
     template: Text | None
     trace: bool
     page: str | None
 
 
+STDIN = "text=- (standard input)"
+ONE_TEXT = "text=..."
+TEST = "test sentences"
+GENERATION_USES = {
+    "output": {STDIN, "input"},
+    "targets": {"input"},
+    "score": {STDIN, "input"},
+    "nbest": {ONE_TEXT, STDIN, "input", "interactive", TEST},
+    "sentences": {TEST},
+    "trace": {ONE_TEXT, STDIN, TEST},
+    "template": {ONE_TEXT, STDIN, TEST},
+    "data": {TEST, "distil"},
+}
+"""Keys of generate.py that have an effect only in some of its uses."""
 OPTIONS = {"train": TrainOptions, "plan": PlanOptions, "evaluate": EvaluateOptions, "generate": GenerateOptions}
 GROUPS = {
     "train": {
-        "name", "data", "model", "optimizer", "reweighting", "schedule", "decoding", "diffusion", "system", "trainer",
-        "callbacks", "logger", "vocab",
+        "name", "data", "model", "optimizer", "reweighting", "schedule", "selection", "decoding", "diffusion", "system",
+        "trainer", "callbacks", "logger", "vocab",
     },
-    "evaluate": {"decoding", "schedule", "metrics", "logger"},
-    "generate": {"decoding", "schedule"},
+    "evaluate": {"data", "decoding", "schedule", "selection", "metrics", "logger"},
+    "generate": {"data", "decoding", "schedule", "selection"},
 }  # fmt: skip
 """Top-level keys of each script that are config groups or filled in by one."""
 GROUPS["plan"] = GROUPS["train"] | {"hardware"}
@@ -171,11 +193,39 @@ def check_evaluation(config: DictConfig) -> None:
 
 def check_generation(config: DictConfig) -> None:
     """Check the configuration of generate.py; the decoding is checked when it is built."""
-    require(config.sentences >= 1, f"sentences must be at least 1, got {config.sentences}")
+    for key in ("sentences", "nbest", "batch_size"):
+        require(config[key] >= 1, f"{key} must be at least 1, got {config[key]}")
+    use = generation_use(config)
+    defaults: tuple[Any, ...] = (None, False, {})
+    given = {str(key) for key, value in config.items() if value not in defaults}
+    given -= {key for key in ("sentences", "nbest") if config[key] == 1}
+    for key in sorted(given & GENERATION_USES.keys()):
+        others = ", ".join(sorted(GENERATION_USES[key]))
+        require(use in GENERATION_USES[key], f"{key} has no effect with {use}; it is for {others}")
+    for key in sorted(given & {"nbest", "trace", "template", "rescore", "decoding"}):
+        require(not config.score, f"{key} has no effect with score=true, which decodes nothing")
+    for key in sorted(given & {"output", "score"}):
+        require(not config.trace and config.template is None, f"{key} cannot be combined with trace or template")
+    for key in sorted(given & {"nbest", "rescore"}):
+        require(config.template is None, f"{key} has no effect with a template, for which one text is decoded")
+    require(config.targets is None or config.score, "targets has no effect without score=true")
+    plain = config.output is not None and not config.output.endswith(".jsonl")
+    require(config.nbest == 1 or not plain, "nbest: a text file has one output per line; use output=<file>.jsonl")
+
+
+def generation_use(config: DictConfig) -> str:
+    """What generate.py is used for: one of the uses of :data:`GENERATION_USES`."""
+    keys = [key for key in ("text", "input", "distil") if config[key] is not None]
+    keys += ["interactive"] if config.interactive else []
+    require(len(keys) <= 1, f"{' and '.join(keys)} cannot be combined: choose one")
+    if not keys:
+        return TEST
+    return {"text": STDIN if config.text == "-" else ONE_TEXT}.get(keys[0], keys[0])
 
 
 def check_task(config: DictConfig) -> None:
     """Refuse data of another kind than the system is for, and a diffusion that the system would not train."""
+    require("module" in config.data, "data=as_trained is for trained models; choose another, e.g. data=toy_translation")
     # A system that takes any diffusion is named after it; the others have fixed names.
     diffusion = (config.get("diffusion") or {}).get("name", config.name)
     require(diffusion == config.name, f"diffusion={diffusion} is not for the system {config.name}: leave one out")
@@ -218,6 +268,13 @@ def check_trainer(trainer: DictConfig) -> None:
 
 
 def chosen() -> dict[str, str]:
-    """The choice for each config group, made by the user or by another choice; null groups are not included."""
+    """The choice for each config group, made by the user or by another choice, without null and ``as_trained``."""
     choices: dict[str, Any] = HydraConfig.get().runtime.choices
-    return {group: name for group, name in choices.items() if name is not None and not group.startswith("hydra/")}
+    unchosen = (None, "as_trained")
+    return {group: name for group, name in choices.items() if name not in unchosen and not group.startswith("hydra/")}
+
+
+def overridden_keys(section: str) -> list[str]:
+    """The dotted keys below ``section`` that the user gave on the command line."""
+    keys = [override.split("=")[0].lstrip("+") for override in HydraConfig.get().overrides.task]
+    return [key.removeprefix(f"{section}.") for key in keys if key.startswith(f"{section}.")]

@@ -11,14 +11,15 @@ from rdm.app.sweeps import job_folder
 
 
 def register() -> None:
-    """Register what the files of ``conf`` refer to: the resolver ``job_folder`` and the config ``decoding/_open``.
+    """Register what the files of ``conf`` refer to: the resolver ``job_folder``, ``decoding/_open`` and ``data/_open``.
 
     ``_open`` is an empty mapping to which overrides such as ``decoding.steps=4`` may add keys without ``+``. Hydra
     makes the composed configuration a struct, which refuses new keys; the flag of this node takes precedence below it.
     A YAML file cannot set flags.
     """
     OmegaConf.register_new_resolver("job_folder", job_folder, replace=True)
-    ConfigStore.instance().store(group="decoding", name="_open", node=DictConfig({}, flags={"struct": False}))
+    for group in ("decoding", "data"):
+        ConfigStore.instance().store(group=group, name="_open", node=DictConfig({}, flags={"struct": False}))
 
 
 def compose_config(name: str, overrides: Sequence[str]) -> DictConfig:

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from rdm.app.checks import check_evaluation, chosen
+from rdm.app.checks import check_evaluation, chosen, overridden_keys
 from rdm.app.run_folder import git_commit
 from rdm.app.schema import check_types
 from rdm.app.sweeps import JobResult, sweeping
 from rdm.app.targets import build
-from rdm.app.trained_model import TrainedModel
+from rdm.app.trained_model import TrainedModel, load_teacher
 from rdm.errors import require
 from rdm.evaluation.decode import decode_sources
 from rdm.evaluation.hypotheses import write_hypotheses
@@ -30,10 +30,13 @@ def job(config: DictConfig) -> JobResult:
     """Decode a split, append a row to the results; in a sweep, a row that exists is not measured again."""
     check_evaluation(config)
     model = TrainedModel.load(config.ckpt, config.average, config.device, config.int8)
-    decoding, scorers = model.decoding(config.decoding), build_scorers(config, model)
+    decoding = model.decoding(config.decoding, load_teacher(config))
+    typed = overridden_keys("data")
+    data_config = model.data_config(config.data, typed)
+    scorers = build_scorers(config, data_config.data)
     results = Path(config.results or model.run.folder / "results.jsonl")
     check_writable(results)
-    data = model.data()
+    data = model.data(data_config)
     questions = data.questions(config.split).first(config.limit)
     settings = {
         **model.describe(),
@@ -45,6 +48,8 @@ def job(config: DictConfig) -> JobResult:
         "sentences": len(questions),
         "sources_cut": sum(questions.cut),
         "batch_size": config.batch_size,
+        "data": data_config.data.name,
+        **({"data_overrides": {key: OmegaConf.select(data_config.data, key) for key in typed}} if typed else {}),
     }
     evaluation = evaluation_hash(settings, scorers, config.likelihood)
     known = find_row(results, evaluation) if sweeping() and not config.redo else None
@@ -79,9 +84,9 @@ def job(config: DictConfig) -> JobResult:
     return finish(config, model, results, row)
 
 
-def build_scorers(config: DictConfig, model: TrainedModel) -> list[Scorer]:
-    """The metrics named on the command line, or else those of the data the model was trained on."""
-    metrics = config.get("metrics") or model.run.config.data.metrics
+def build_scorers(config: DictConfig, data: DictConfig) -> list[Scorer]:
+    """The metrics named on the command line, or else those of the data."""
+    metrics = config.get("metrics") or data.metrics
     require(any(metrics.values()), "metrics: name at least one")
     return [build(scorer, f"metrics.{name!s}", Scorer) for name, scorer in metrics.items() if scorer]
 

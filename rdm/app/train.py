@@ -1,6 +1,7 @@
 """Train a system: ``python train.py [group=choice ...] [key=value ...]``; see conf/train.yaml."""
 
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import asdict
 from math import nan
 from pathlib import Path
@@ -39,7 +40,8 @@ def job(config: DictConfig) -> JobResult:
 def fit(config: DictConfig, run: RunFolder, resume: bool) -> JobResult:
     """Build data, system and trainer, and train until ``trainer.max_steps``."""
     pl.seed_everything(config.seed, workers=True, verbose=False)
-    data: TextDataModule = instantiate(config.data.module)
+    # A copy: Hydra resolves nodes that are referred to in place, and config.yaml keeps its interpolations.
+    data: TextDataModule = instantiate(deepcopy(config).data.module)
     module = build_module(config, data)
     checkpoint = find_checkpoint(config, run, resume, data)
     trainer = build_trainer(config)

@@ -1,5 +1,6 @@
 """A trained model, loaded from its run folder and ready to decode."""
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -10,19 +11,29 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError
 from torch import Tensor
 
+from rdm.app.run_data import merged, with_data
 from rdm.app.run_folder import RunFolder
 from rdm.app.targets import build
 from rdm.data.codec import Codec
 from rdm.data.module import TextDataModule
 from rdm.decoding.base import Decoding
+from rdm.decoding.gaussian import GaussianSampler
+from rdm.decoding.sampler import Sampler
+from rdm.describe import with_argument
 from rdm.errors import UserError, require
+from rdm.evaluation.batched_work import BatchedWork, batches_by_length
+from rdm.evaluation.generation import Generated, SentenceScore, generate_batch, score_batch
 from rdm.models.int8 import in_int8
+from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.base import System
+from rdm.systems.rescoring import TeacherScore
 from rdm.training.checkpoints import check_fits, read_checkpoint
 from rdm.training.training_cost import CHECKPOINT_KEY
 
 TRAINING_GROUPS = ("data", "model", "system", "diffusion", "reweighting", "optimizer")
 """Config groups that make a model."""
+EMPTY = Generated("", 0.0, [])
+"""The output for an empty source."""
 Stamped = tuple[tuple[Path, int], ...]
 """Files with the time of their last modification."""
 
@@ -55,8 +66,13 @@ class TrainedModel:
             system = in_int8(system)
         return cls(run, system, codec, cost, int8)
 
-    def decoding(self, overrides: DictConfig) -> Decoding:
-        """A decoding strategy for this model: the named one, or the trained one with ``overrides``."""
+    def decoding(self, overrides: DictConfig, teacher: "TrainedModel | None" = None) -> Decoding:
+        """A decoding strategy for this model.
+
+        Args:
+            overrides: a complete strategy, or values that replace those of the trained one.
+            teacher: an autoregressive model that selects among the candidates; None leaves that to the decoding.
+        """
         config = self.run.config
         given = OmegaConf.to_container(overrides, resolve=False)
         assert isinstance(given, dict)
@@ -68,11 +84,91 @@ class TrainedModel:
         except InterpolationKeyError as error:  # decoding=vanilla refers to the run's diffusion
             raise UserError(f"decoding={config.decoding.name} is not for a model of system {config.name}") from error
         self.system.check(decoding)
-        return decoding
+        return decoding if teacher is None else self._rescored(decoding, teacher)
 
-    def data(self) -> TextDataModule:
-        """The data the model was trained on, with the model's codec."""
-        return load_data(self.run.folder, stamped(self.run.folder / "config.yaml"), self.codec)
+    def _rescored(self, decoding: Decoding, teacher: "TrainedModel") -> Decoding:
+        """``decoding`` with the selection replaced by the scores of ``teacher``."""
+        name = f"rescore: {teacher.run.folder}"
+        ar = isinstance(teacher.system, AutoregressiveSystem)
+        require(ar, f"{name} is a run of system {teacher.run.config.name}; name a run of system=ar")
+        selects = isinstance(decoding, Sampler | GaussianSampler) and decoding.candidates > 1
+        require(
+            selects, f"{name} has no candidates to choose from: decoding={decoding.name} decodes one text per source"
+        )
+        own = teacher.describe()
+        origin = {key: own[key] for key in ("run", "recipe", "system", "checkpoint_step", "int8")}
+        return with_argument(decoding, "selection", TeacherScore(teacher.system, teacher.codec, self.codec, origin))
+
+    def data_config(self, overrides: DictConfig, typed: Iterable[str]) -> DictConfig:
+        """The run's configuration with other data; see :func:`rdm.app.run_data.with_data`."""
+        return with_data(self.run.config, overrides, typed)
+
+    def data(self, config: DictConfig | None = None) -> TextDataModule:
+        """The data of ``config`` with the model's codec; by default the data the model was trained on."""
+        section = OmegaConf.to_yaml(config, resolve=False) if config is not None else None
+        data = load_data(self.run.folder, stamped(self.run.folder / "config.yaml"), section, self.codec)
+        kinds = {True: "text without sources", False: "pairs"}
+        expected, found = kinds[self.system.open_ended], kinds[data.open_ended]
+        require(expected == found, f"data: the model was trained on {expected}, but these are {found}")
+        return data
+
+    def generate(
+        self, texts: Sequence[str], decoding: Decoding, batch_size: int = 50, seed: int = 1
+    ) -> list[Generated]:
+        """Generate a text for each source; the output for an empty text is empty, without candidates.
+
+        Args:
+            texts: the sources, or the prompts of an open-ended model.
+            decoding: see :meth:`decoding`.
+            batch_size: sources per batch. Batches are sorted by length and do not depend on each other.
+            seed: of the random numbers of the first batch; the next one has ``seed + 1``, and so on.
+        """
+        results = self.generation(texts, decoding, batch_size, seed).run()
+        return [EMPTY if result is None else result for result in results]
+
+    def generation(
+        self, texts: Sequence[str], decoding: Decoding, batch_size: int = 50, seed: int = 1
+    ) -> BatchedWork[Generated]:
+        """The work of :meth:`generate`, to be run with a progress bar or resumed."""
+        rows = encode_filled(self.codec.encode_sources, texts)
+        lengths = {index: len(row) for index, row in rows.items()}
+        batches = batches_by_length(lengths, batch_size, self.system.open_ended)
+
+        def compute(number: int) -> list[Generated]:
+            chosen = [rows[index] for index in batches[number]]
+            return generate_batch(self.system, decoding, self.codec, chosen, seed + number)
+
+        return BatchedWork(len(texts), batches, compute, Generated.restore)
+
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], batch_size: int = 50, seed: int = 1
+    ) -> list[SentenceScore | None]:
+        """The negative log-likelihood of each target in nats, its tokens and the kind of likelihood.
+
+        None for a pair of two empty texts. The arguments are those of :meth:`generate`.
+        """
+        return self.scoring(sources, targets, batch_size, seed).run()
+
+    def scoring(
+        self, sources: Sequence[str], targets: Sequence[str], batch_size: int = 50, seed: int = 1
+    ) -> BatchedWork[SentenceScore]:
+        """The work of :meth:`score`, to be run with a progress bar or resumed."""
+        require(len(sources) == len(targets), f"score: got {len(sources)} sources, but {len(targets)} targets")
+        for number, (source, target) in enumerate(zip(sources, targets, strict=True), 1):
+            empty = "source" if not source.strip() else "target"
+            require(bool(source.strip()) == bool(target.strip()), f"score: the {empty} of pair {number} is empty")
+        read = encode_filled(self.codec.encode_sources, sources)
+        written = encode_filled(self.codec.encode_targets, targets)
+        # Prompts of open-ended text must be equally long; batches of pairs are padded to the longer side.
+        lengths = {i: len(row) if self.system.open_ended else max(len(row), len(written[i])) for i, row in read.items()}
+        batches = batches_by_length(lengths, batch_size, self.system.open_ended)
+
+        def compute(number: int) -> list[SentenceScore]:
+            pairs = [(read[index], written[index]) for index in batches[number]]
+            sides = [source for source, _ in pairs], [target for _, target in pairs]
+            return score_batch(self.system, self.codec, *sides, seed + number)
+
+        return BatchedWork(len(sources), batches, compute, SentenceScore.restore)
 
     def describe(self) -> dict[str, Any]:
         """The settings of a result row that concern the model."""
@@ -90,16 +186,26 @@ class TrainedModel:
         }
 
 
-def merged(trained: dict[Any, Any], given: dict[Any, Any]) -> dict[Any, Any]:
-    """``trained`` with the values of ``given``; a component of another class replaces the trained one as a whole."""
-    result = dict(trained)
-    for key, value in given.items():
-        before = trained.get(key)
-        if isinstance(value, dict) and isinstance(before, dict):
-            same_class = value.get("_target_", before.get("_target_")) == before.get("_target_")
-            value = merged(before, value) if same_class else value
-        result[key] = value
-    return result
+def load_teacher(config: DictConfig) -> TrainedModel | None:
+    """The model that ``rescore=<run>`` names, or None."""
+    if config.rescore is None:
+        return None
+    require(Path(config.rescore).exists(), f"rescore: {config.rescore} does not exist")
+    return TrainedModel.load(config.rescore, device=config.device)
+
+
+def encode_filled(encode: Callable[[Sequence[str]], list[list[int]]], texts: Sequence[str]) -> dict[int, list[int]]:
+    """Encode the texts that are not empty; errors number the texts with the empty ones."""
+    filled = [index for index, text in enumerate(texts) if text.strip()]
+    try:
+        return dict(zip(filled, encode([texts[index] for index in filled]), strict=True))
+    except UserError:
+        for index in filled:
+            try:
+                encode([texts[index]])
+            except UserError as error:
+                raise UserError(str(error).replace(" 1 ", f" {index + 1} ", 1)) from error
+        raise
 
 
 def move(system: System, device: str) -> System:
@@ -119,10 +225,10 @@ def stamped(*files: Path) -> Stamped:
     return tuple((file, file.stat().st_mtime_ns) for file in files)
 
 
-# Cached, so that a sweep over decoding options in one process loads its model once.
+# Cached, so that a sweep over decoding options in one process loads its model (and its teacher) once.
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)
 def load_codec(folder: Path, files: Stamped) -> Codec:
     codec, trained = Codec.load(folder), RunFolder(folder).config.vocab.size
     size = codec.vocab.size
@@ -131,13 +237,15 @@ def load_codec(folder: Path, files: Stamped) -> Codec:
 
 
 @lru_cache(maxsize=1)
-def load_data(folder: Path, files: Stamped, codec: Codec) -> TextDataModule:
-    data = build(RunFolder(folder).config.data.module, "data.module", TextDataModule)
+def load_data(folder: Path, files: Stamped, changed: str | None, codec: Codec) -> TextDataModule:
+    """Build the data of a run, or of a ``changed`` configuration given as YAML."""
+    config = RunFolder(folder).config if changed is None else OmegaConf.create(changed)
+    data = build(config.data.module, "data.module", TextDataModule)
     data.use_codec(codec)
     return data
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)
 def load_system(folder: Path, files: Stamped) -> tuple[System, dict[str, Any]]:
     run = RunFolder(folder)
     states = [read_checkpoint(file) for file, _ in files]  # first: one of an earlier version may have other classes

@@ -1,12 +1,14 @@
 """Candidates: which target lengths are decoded, how many times each, and which decoded candidate is returned."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from rdm.decoding.bleu import pairwise_bleu
 from rdm.describe import Described
+from rdm.errors import require
 
 
 class LengthChoice(Described, ABC):
@@ -51,25 +53,59 @@ def samples_per_length(samples: int, lengths: int) -> list[int]:
     return [(i + 1) * samples // used - i * samples // used for i in range(used)]
 
 
+@dataclass(frozen=True)
+class CandidateSet:
+    """The ``m`` candidates decoded for each of ``B`` sources, as a :class:`Selection` sees them."""
+
+    sources: Tensor  # [B, S] ids, with special symbols and padding
+    tokens: Tensor  # [B, m, N] ids, with special symbols and padding
+    text: Tensor  # [B, m, N] bool, true at ordinary tokens
+    scores: Tensor  # [B, m] scores of the model
+    length_log_probs: Tensor | None = None  # [B, m] log p(length | source); None without a length head
+
+
 class Selection(Described, ABC):
     """Chooses one of the ``m`` candidates of every source."""
 
-    @abstractmethod
-    def __call__(self, tokens: Tensor, text: Tensor, scores: Tensor) -> Tensor:
-        """Return the index ``[B]`` of the candidate to return.
+    needs_length_head = False  # True if it uses CandidateSet.length_log_probs
 
-        Args:
-            tokens: ``[B, m, N]`` ids.
-            text: ``[B, m, N]`` bool, true at ordinary tokens.
-            scores: ``[B, m]`` scores of the model.
-        """
+    @abstractmethod
+    def __call__(self, candidates: CandidateSet) -> Tensor:
+        """Return the index ``[B]`` of the candidate to return."""
 
 
 class BestScore(Selection):
     """Chooses the candidate with the highest score."""
 
-    def __call__(self, tokens: Tensor, text: Tensor, scores: Tensor) -> Tensor:
-        return scores.argmax(1)
+    def __call__(self, candidates: CandidateSet) -> Tensor:
+        return candidates.scores.argmax(1)
+
+
+class LengthAwareScore(Selection):
+    """Chooses the candidate with the highest ``score + weight * log p(length | source)``.
+
+    The score is a mean over tokens, which alone favours short outputs.
+
+    Args:
+        weight: 0 chooses by the score alone.
+
+    >>> ids = torch.zeros(1, 2, 3, dtype=torch.long)
+    >>> scores, lengths = torch.tensor([[-0.5, -0.6]]), torch.tensor([[-4.0, -1.0]])
+    >>> candidates = CandidateSet(ids[:, 0], ids, ids == 0, scores, lengths)
+    >>> LengthAwareScore(weight=0.0)(candidates), LengthAwareScore(weight=0.1)(candidates)
+    (tensor([0]), tensor([1]))
+    """
+
+    needs_length_head = True
+
+    def __init__(self, weight: float) -> None:
+        valid = 0 <= weight < float("inf")  # false for NaN
+        require(valid, f"decoding.selection.weight must be 0 or above, got {weight}")
+        self.weight = weight
+
+    def __call__(self, candidates: CandidateSet) -> Tensor:
+        assert candidates.length_log_probs is not None  # System.check refuses this selection without a length head
+        return (candidates.scores + self.weight * candidates.length_log_probs).argmax(1)
 
 
 class MinimumBayesRisk(Selection):
@@ -78,6 +114,6 @@ class MinimumBayesRisk(Selection):
     BLEU is computed on tokens, not on words, because candidates are not detokenized at this point.
     """
 
-    def __call__(self, tokens: Tensor, text: Tensor, scores: Tensor) -> Tensor:
-        utility = pairwise_bleu(tokens, text)
+    def __call__(self, candidates: CandidateSet) -> Tensor:
+        utility = pairwise_bleu(candidates.tokens, candidates.text)
         return (utility.sum(2) - utility.diagonal(dim1=1, dim2=2)).argmax(1)

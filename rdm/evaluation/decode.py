@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from rdm.errors import require
 from rdm.evaluation.hypotheses import Outputs
-from rdm.systems.base import Hypotheses, System
+from rdm.systems.base import System
 
 
 class SourceCodec(Protocol):
@@ -21,6 +22,43 @@ class SourceCodec(Protocol):
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """The text of rows of ids."""
+
+
+@dataclass(frozen=True)
+class DecodedBatch:
+    """Decoded text of the sources of one batch; see :class:`~rdm.evaluation.hypotheses.Outputs`."""
+
+    texts: list[str]
+    scores: list[float]
+    candidates: list[list[str]]
+    candidate_scores: list[list[float]]
+    chosen: list[int]  # index of the returned candidate of each source
+    calls: Tensor | None
+    seconds: float
+
+
+def decode_batch(
+    system: System, decoding: Any, codec: SourceCodec, rows: Sequence[list[int]], generator: torch.Generator
+) -> DecodedBatch:
+    """Decode the sources ``rows`` (ids without special symbols) in one batch."""
+    source = codec.sources(rows).to(generator.device)
+    began = time.perf_counter()
+    best = system.generate(source, decoding, generator)
+    tokens = best.tokens.cpu()
+    seconds = time.perf_counter() - began
+    texts, scores = codec.decode(tokens.tolist()), best.scores.tolist()
+    if best.candidates is None:  # the hypothesis is the only candidate
+        groups, group_scores = [[text] for text in texts], [[score] for score in scores]
+        chosen = [0] * len(texts)
+    else:
+        count = best.candidates.tokens.shape[1]
+        flat = codec.decode(best.candidates.tokens.flatten(0, 1).tolist())
+        groups, group_scores = (
+            [flat[i : i + count] for i in range(0, len(flat), count)],
+            best.candidates.scores.tolist(),
+        )
+        chosen = best.candidates.chosen.tolist()
+    return DecodedBatch(texts, scores, groups, group_scores, chosen, getattr(best, "calls", None), seconds)
 
 
 def decode_sources(
@@ -50,26 +88,13 @@ def decode_sources(
     seconds = 0.0
     for start in track(range(0, len(order), batch_size), str(decoding), disable=not progress):
         indices = order[start : start + batch_size]
-        batch = codec.sources([rows[index] for index in indices]).to(device)
-        began = time.perf_counter()
-        best = system.generate(batch, decoding, generator)
-        tokens = best.tokens.cpu()
-        seconds += time.perf_counter() - began
-        calls.append(getattr(best, "calls", None))
-        decoded = codec.decode(tokens.tolist())
-        columns = zip(indices, decoded, best.scores.tolist(), *_candidates(best, decoded, codec), strict=True)
+        batch = decode_batch(system, decoding, codec, [rows[index] for index in indices], generator)
+        seconds += batch.seconds
+        calls.append(batch.calls)
+        columns = zip(indices, batch.texts, batch.scores, batch.candidates, batch.candidate_scores, strict=True)
         for index, text, score, group, group_scores in columns:
             texts[index], scores[index] = text, score
             candidates[index], candidate_scores[index] = group, group_scores
     counted = [float(count.sum()) for count in calls if count is not None]
     mean_calls = sum(counted) / len(rows) if rows and len(counted) == len(calls) else None
     return Outputs(texts, scores, candidates, candidate_scores, seconds, mean_calls)
-
-
-def _candidates(best: Hypotheses, texts: list[str], codec: SourceCodec) -> tuple[list[list[str]], list[list[float]]]:
-    """The texts and scores of all candidates of each source; the hypothesis itself if there was no choice."""
-    if best.candidates is None:
-        return [[text] for text in texts], [[score] for score in best.scores.tolist()]
-    count = best.candidates.tokens.shape[1]
-    flat = codec.decode(best.candidates.tokens.flatten(0, 1).tolist())
-    return [flat[i : i + count] for i in range(0, len(flat), count)], best.candidates.scores.tolist()

@@ -46,9 +46,9 @@ def write_hypotheses(file: Path, sources: Sequence[str], references: Sequence[Se
         sources,
         zip(*references, strict=True),
         outputs.texts,
-        map(_rounded, outputs.scores),
+        map(rounded, outputs.scores),
         outputs.candidates,
-        ([_rounded(score) for score in scores] for scores in outputs.candidate_scores),
+        ([rounded(score) for score in scores] for scores in outputs.candidate_scores),
     )
     lines = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
     # A job with the same settings writes the same content; renaming keeps readers from seeing half a file.
@@ -57,7 +57,7 @@ def write_hypotheses(file: Path, sources: Sequence[str], references: Sequence[Se
     draft.replace(file)
 
 
-def _rounded(score: float) -> float | None:
+def rounded(score: float) -> float | None:
     """Six significant digits; None for infinity and NaN, which JSON does not have."""
     return float(f"{score:.6g}") if math.isfinite(score) else None
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rdm.data.batch import Batch
-from rdm.decoding.candidates import Selection
+from rdm.decoding.candidates import CandidateSet, Selection
 from rdm.describe import Described
 from rdm.terms import Term
 from rdm.vocab import Vocab
@@ -44,10 +44,26 @@ class Likelihood:
     kind: Literal["exact", "bound", "surrogate"]
 
 
-def choose(tokens: Tensor, scores: Tensor, sources: int, selection: Selection, vocab: Vocab) -> Hypotheses:
-    """Select one candidate for each source from ``tokens [B * m, N]`` with ``scores [B * m]``."""
+def choose(
+    source: Tensor,
+    tokens: Tensor,
+    scores: Tensor,
+    selection: Selection,
+    vocab: Vocab,
+    length_log_probs: Tensor | None = None,
+) -> Hypotheses:
+    """Select one candidate for each source.
+
+    Args:
+        source: ``[B, S]`` sources.
+        tokens, scores: ``[B * m, N]`` candidates and their scores ``[B * m]``, those of a source consecutive.
+        selection: chooses among the candidates of a source.
+        length_log_probs: ``[B * m]`` log-probability of each candidate's length; None without a length head.
+    """
+    sources = len(source)
     tokens, scores = tokens.unflatten(0, (sources, -1)), scores.view(sources, -1)
-    chosen = selection(tokens, vocab.is_ordinary(tokens), scores)
+    lengths = None if length_log_probs is None else length_log_probs.view(sources, -1)
+    chosen = selection(CandidateSet(source, tokens, vocab.is_ordinary(tokens), scores, lengths))
     first = torch.arange(sources, device=tokens.device)
     return Hypotheses(
         tokens=tokens[first, chosen],

@@ -90,7 +90,7 @@ class DiffuSeqSystem(System):
         scored = token_log_probs(self.denoiser.logits(prediction[real]), words[real])
         scores = torch.zeros(real.shape, device=real.device).masked_scatter(real, scored).sum(1) / real.sum(1)
         words = torch.where(real, words, self.vocab.pad)
-        return choose(words, scores, len(source), decoding.selection, self.vocab)
+        return choose(source, words, scores, decoding.selection, self.vocab)
 
     def until_eos(self, words: Tensor) -> Tensor:
         """Return a mask ``[R, N]`` of the words up to and including the first ``<eos>``."""
@@ -100,6 +100,7 @@ class DiffuSeqSystem(System):
     def check(self, decoding: Decoding) -> None:
         if not isinstance(decoding, GaussianSampler):
             raise UserError(f"system=diffuseq needs decoding=diffuseq or decoding=diffuseq_ddim, not {decoding.name}")
+        require(not decoding.selection.needs_length_head, "selection: DiffuSeq has no length head; leave it out")
         steps, trained = decoding.steps, self.process.num_steps
         require(
             steps <= trained,

@@ -57,13 +57,18 @@ class DiffusionSystem(DenoisingSystem):
         template: Tensor | None = None,
     ) -> Hypotheses:
         memory = self.denoiser.encode(source)
+        length_logits = self.denoiser.length_logits(memory)
         if template is None:
-            lengths = decoding.candidate_lengths(self.denoiser.length_logits(memory))
+            lengths = decoding.candidate_lengths(length_logits)
             canvas = self.canvas(lengths)
         else:
+            lengths = (template != self.vocab.pad).sum(1, keepdim=True) - 2
             canvas = Canvas(template, pinned=template != self.vocab.mask)
         decoded = decoding.run(self.process, self.denoise(memory), canvas, generator, observer)
-        best = choose(decoded.tokens, decoded.scores, len(source), decoding.selection, self.vocab)
+        length_log_probs = length_logits.float().log_softmax(-1).gather(1, lengths).flatten()[decoded.rows]
+        best = choose(
+            source, decoded.tokens, decoded.scores, decoding.selection, self.vocab, length_log_probs=length_log_probs
+        )
         return replace(best, rows=decoded.rows[best.rows], calls=decoded.calls[best.rows])
 
     @torch.inference_mode()

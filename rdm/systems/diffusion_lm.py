@@ -84,3 +84,4 @@ class DiffusionLanguageModel(DenoisingSystem):
             f"decoding.length_candidates={sampler.length_candidates}, but open-ended text has no lengths: use 1",
         )
         require(sampler.samples == 1, f"decoding.samples={sampler.samples}, but open-ended text is decoded once: use 1")
+        require(not sampler.selection.needs_length_head, "selection: open-ended text has no length head; leave it out")

@@ -9,6 +9,8 @@ from torch import Tensor
 from rdm.decoding.bleu import pairwise_bleu
 from rdm.decoding.candidates import (
     BestScore,
+    CandidateSet,
+    LengthAwareScore,
     LengthChoice,
     MinimumBayesRisk,
     NearLengths,
@@ -16,6 +18,7 @@ from rdm.decoding.candidates import (
     samples_per_length,
 )
 from rdm.decoding.routing import Unconditional
+from rdm.errors import UserError
 from tests.decoding.helpers import make_sampler, seeded
 from tests.evaluation.brute_force import sentence_bleu
 
@@ -86,7 +89,23 @@ def test_candidate_lengths() -> None:
 def test_best_score() -> None:
     tokens = torch.zeros(2, 3, 1, dtype=torch.long)
     scores = torch.tensor([[-3.0, -1.0, -2.0], [-0.5, -0.6, -0.7]])
-    assert BestScore()(tokens, tokens == 0, scores).tolist() == [1, 0]
+    assert BestScore()(CandidateSet(tokens[:, 0], tokens, tokens == 0, scores)).tolist() == [1, 0]
+
+
+def test_length_aware_score_by_hand() -> None:
+    """Score plus weight times the log-probability of the length; weight 0 is the best score."""
+    tokens = torch.zeros(2, 3, 1, dtype=torch.long)
+    scores = torch.tensor([[-3.0, -1.0, -2.0], [-0.5, -0.6, -0.7]])
+    lengths = torch.tensor([[-1.0, -9.0, -1.5], [-2.0, -1.0, -0.5]])
+    candidates = CandidateSet(tokens[:, 0], tokens, tokens == 0, scores, lengths)
+    for weight in (0.0, 0.05, 0.2, 3.0):
+        totals = [[s + weight * n for s, n in zip(*pair, strict=True)] for pair in zip(scores, lengths, strict=True)]
+        expected = [max(range(3), key=row.__getitem__) for row in totals]
+        assert LengthAwareScore(weight)(candidates).tolist() == expected
+    assert LengthAwareScore(0.0)(candidates).tolist() == BestScore()(candidates).tolist()
+    for weight in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(UserError, match=r"decoding\.selection\.weight must be 0 or above"):
+            LengthAwareScore(weight)
 
 
 def random_candidates(sources: int, candidates: int, words: int) -> tuple[Tensor, Tensor]:
@@ -112,7 +131,7 @@ def test_pairwise_bleu_equals_bleu_of_every_pair() -> None:
 def test_minimum_bayes_risk_by_brute_force() -> None:
     """The selected candidate has the highest sum of BLEU against the others."""
     tokens, text = random_candidates(20, 7, 12)
-    chosen = MinimumBayesRisk()(tokens, text, torch.zeros(20, 7)).tolist()
+    chosen = MinimumBayesRisk()(CandidateSet(tokens[:, 0], tokens, text, torch.zeros(20, 7))).tolist()
     for source, pick in enumerate(chosen):
         texts = [tokens[source, i][text[source, i]].tolist() for i in range(7)]
         gains = [sum(sentence_bleu(texts[i], [texts[j]]) for j in range(7) if j != i) for i in range(7)]
@@ -121,4 +140,4 @@ def test_minimum_bayes_risk_by_brute_force() -> None:
 
 def test_minimum_bayes_risk_of_one_candidate() -> None:
     tokens, text = random_candidates(4, 1, 6)
-    assert MinimumBayesRisk()(tokens, text, torch.zeros(4, 1)).tolist() == [0, 0, 0, 0]
+    assert MinimumBayesRisk()(CandidateSet(tokens[:, 0], tokens, text, torch.zeros(4, 1))).tolist() == [0, 0, 0, 0]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rdm.data.batch import Batch
-from rdm.decoding.candidates import Selection
+from rdm.decoding.candidates import CandidateSet, Selection
 from rdm.decoding.gaussian import GaussianSampler
 from rdm.diffusion.gaussian import normal
 from rdm.errors import UserError
@@ -145,8 +145,8 @@ def test_candidates(system: DiffuSeqSystem) -> None:
     seen: list[tuple[Tensor, Tensor]] = []
 
     class Third(Selection):
-        def __call__(self, tokens: Tensor, text: Tensor, scores: Tensor) -> Tensor:
-            seen.append((tokens, scores))
+        def __call__(self, candidates: CandidateSet) -> Tensor:
+            seen.append((candidates.tokens, candidates.scores))
             return torch.tensor([2, 2])
 
     chosen = system.generate(source, GaussianSampler("x", 3, samples=4, selection=Third()), seeded())
