@@ -31,6 +31,9 @@ def resume_overrides(arguments: Sequence[str]) -> list[str]:
     for argument in arguments:
         if not argument.startswith("ckpt="):
             continue
+        both = any(each.startswith("init=") for each in arguments) and argument not in ("ckpt=", "ckpt=null")
+        if both:
+            raise UserError("ckpt continues a run, init starts a new one from its weights: leave one out")
         path = Path(argument.removeprefix("ckpt=").strip("'\""))
         recorded = RunFolder(path if path.is_dir() else path.parent.parent).overrides
         # Overrides of Hydra itself could name code to execute; runs started by train.py never record any.

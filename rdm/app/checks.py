@@ -30,6 +30,9 @@ class Options:
 class TrainOptions(Options):
     """Keys of ``conf/train.yaml``."""
 
+    init: str | None
+    best: Literal["val/bleu", "val/loss", "val/nats_per_token", "val/perplexity"] | None
+    patience: int | None
     resume: Literal["auto"] | None
     compile: bool
 
@@ -37,6 +40,7 @@ class TrainOptions(Options):
 class DecodingOptions(Options):
     """Keys shared by ``conf/evaluate.yaml`` and ``conf/generate.yaml``."""
 
+    best: bool
     average: int
     device: str
     int8: bool

@@ -28,7 +28,7 @@ from rdm.training.training_cost import describe_machine
 def job(config: DictConfig) -> JobResult:
     """Decode a split, append a row to the results; in a sweep, a row that exists is not measured again."""
     check_evaluation(config)
-    model = TrainedModel.load(config.ckpt, config.average, config.device, config.int8)
+    model = TrainedModel.load(config.ckpt, config.average, config.device, config.int8, config.best)
     decoding, scorers = model.decoding(config.decoding), build_scorers(config, model)
     results = Path(config.results or model.run.folder / "results.jsonl")
     check_writable(results)
@@ -91,10 +91,11 @@ def schedule_name(row: dict[str, Any]) -> str | None:
 
 
 def finish(config: DictConfig, model: TrainedModel, results: Path, row: dict[str, Any]) -> JobResult:
-    """Send a row to the logger if there is one, and return it as the result of the job."""
+    """Send a row to the loggers, and return it as the result of the job."""
     if config.get("logger"):
         config.run_dir = str(results.parent / "logs" / row["evaluation"])
         decoded = {"decoding": row["strategy"], "schedule": schedule_name(row), "steps": row.get("steps")}
         config.choices = {**model.run.choices, **chosen(), **decoded}
-        log_row(instantiate(config.logger), row)
+        for logger in config.logger.values():
+            log_row(instantiate(logger), row)
     return JobResult(main_value(row), row)

@@ -17,7 +17,7 @@ from rdm.page.trajectory import Example, trace_decoding
 def job(config: DictConfig) -> Page | None:
     """Decode the given text, or the first sentences of the test split, and print the outputs."""
     check_generation(config)
-    model = TrainedModel.load(config.ckpt, config.average, config.device, config.int8)
+    model = TrainedModel.load(config.ckpt, config.average, config.device, config.int8, config.best)
     decoding = model.decoding(config.decoding)
     page = Path(config.page or model.run.folder / "decoding.html")
     require(not page.is_dir(), f"page: {page} is a folder; name a file in it")

@@ -81,6 +81,15 @@ class RunFolder:
         require((folder / "config.yaml").is_file(), f"ckpt: {folder} is not a run folder (it has no config.yaml)")
         return cls(folder, None if place.is_dir() else place)
 
+    def at_best(self) -> "RunFolder":
+        """This run folder with its best checkpoint."""
+        require(
+            self.checkpoint is None, f"best=true needs a run folder, and {self.checkpoint} is a file: leave one out"
+        )
+        best = self.folder / "checkpoints" / "best.ckpt"
+        require(best.is_file(), f"best=true: {self.folder} has no best.ckpt; train.py best=val/bleu saves one")
+        return RunFolder(self.folder, best)
+
     # Written by training.
 
     @contextmanager

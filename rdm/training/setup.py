@@ -13,6 +13,11 @@ def in_cluster_job() -> bool:
     return SLURMEnvironment.detect() or TorchElasticEnvironment.detect()
 
 
+def launched_by_torchrun() -> bool:
+    """Whether torchrun has started this process, and with it all ranks."""
+    return TorchElasticEnvironment.detect()
+
+
 def computes_in_bf16() -> bool:
     """Whether this CPU has bfloat16 instructions."""
     capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # not in older versions
