@@ -1,6 +1,7 @@
 """Command-line arguments: the only place where they are read or rewritten before Hydra parses them.
 
 - ``train.py ckpt=<run>`` starts with the overrides of that run (:func:`resume_overrides`),
+- ``logger=null`` becomes what Hydra accepts (:func:`deselect_groups`),
 - ``evaluate.py ckpt=<folder of runs, or pattern>`` becomes a sweep over its runs (:func:`expand_runs`).
 """
 
@@ -24,6 +25,11 @@ class Parser(argparse.ArgumentParser):
 def debug_requested(arguments: Iterable[str]) -> bool:
     """Whether ``debug=true`` is among the arguments: stack traces are then shown for every error."""
     return "debug=true" in (argument.lower() for argument in arguments)
+
+
+def deselect_groups(arguments: Sequence[str]) -> list[str]:
+    """Replace ``logger=null`` by an empty selection: Hydra refuses null on the command line."""
+    return ["logger=[]" if argument == "logger=null" else argument for argument in arguments]
 
 
 def resume_overrides(arguments: Sequence[str]) -> list[str]:

@@ -140,7 +140,7 @@ def check_parts(config: DictConfig) -> None:
 
 def check_trainer(trainer: DictConfig) -> None:
     """Refuse trainer options that Lightning accepts but handles badly."""
-    from rdm.training.setup import computes_in_bf16, in_cluster_job
+    from rdm.training.setup import computes_in_bf16, in_cluster_job, torchrun_processes
 
     precision, strategy = str(trainer.precision), str(trainer.strategy)
     # Pure half precision would round the probabilities of the noise.
@@ -153,6 +153,11 @@ def check_trainer(trainer: DictConfig) -> None:
     steps, interval = trainer.max_steps, trainer.val_check_interval
     require(steps >= -1, f"trainer.max_steps must be a number of steps, or -1 for no limit, got {steps}")
     require(interval > 0, f"trainer.val_check_interval must be above 0, got {interval}")
+    processes, devices = torchrun_processes(), trainer.devices
+    require(
+        processes is None or devices in (processes, -1, "auto"),
+        f"torchrun starts {processes} processes per machine, but trainer.devices={devices}: give both the same number",
+    )
     # Other strategies execute the command again for every rank, which would start the sweep anew; clusters do not.
     swept = HydraConfig.get().mode is RunMode.MULTIRUN and trainer.devices != 1 and not in_cluster_job()
     require(not swept or strategy == "ddp_fork", "with -m and several devices use trainer.strategy=ddp_fork")

@@ -74,5 +74,4 @@ def initialize(config: DictConfig, module: TrainingModule) -> None:
 
 def initial_run(config: DictConfig) -> RunFolder:
     """The run named by ``init``."""
-    require(Path(config.init).exists(), f"init: {config.init} does not exist")
-    return RunFolder.open(config.init)
+    return RunFolder.open(config.init, key="init")

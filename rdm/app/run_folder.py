@@ -71,14 +71,14 @@ class RunFolder:
     checkpoint: Path | None = None
 
     @classmethod
-    def open(cls, path: str | None) -> "RunFolder":
-        """A run folder, or a checkpoint file in one."""
+    def open(cls, path: str | None, key: str = "ckpt") -> "RunFolder":
+        """A run folder, or a checkpoint file in one; ``key`` is the option that names it."""
         if path is None:
             raise UserError("ckpt: name a model, e.g. ckpt=outputs/<run> or ckpt=outputs/<run>/checkpoints/last.ckpt")
         place = Path(path)
-        require(place.exists(), f"ckpt: {path} does not exist")
+        require(place.exists(), f"{key}: {path} does not exist")
         folder = place if place.is_dir() else place.parent.parent
-        require((folder / "config.yaml").is_file(), f"ckpt: {folder} is not a run folder (it has no config.yaml)")
+        require((folder / "config.yaml").is_file(), f"{key}: {folder} is not a run folder (it has no config.yaml)")
         return cls(folder, None if place.is_dir() else place)
 
     def at_best(self) -> "RunFolder":

@@ -19,7 +19,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from rdm.app.arguments import debug_requested, expand_runs, resume_overrides
+from rdm.app.arguments import debug_requested, deselect_groups, expand_runs, resume_overrides
 from rdm.app.checks import check_options
 from rdm.app.composition import CONF, register
 from rdm.app.errors import exit_on_mistake, explain
@@ -32,12 +32,12 @@ Rewrite = Callable[[Sequence[str]], list[str]]
 
 def train() -> None:
     """``python train.py``."""
-    run_script("train", resume_overrides)
+    run_script("train", deselect_groups, resume_overrides)
 
 
 def evaluate() -> None:
     """``python evaluate.py``."""
-    run_script("evaluate", expand_runs)
+    run_script("evaluate", deselect_groups, expand_runs)
 
 
 def generate() -> None:
@@ -89,7 +89,6 @@ def guarded(job: Callable[[DictConfig], Any]) -> Callable[[DictConfig], Any]:
         try:
             return job(config)
         except Exception as error:
-            remove_unused_folder()
             debug = debug_requested(HydraConfig.get().overrides.task)
             if not sweeping():
                 exit_on_mistake(error, debug)  # here, because Hydra prints more about an exception that leaves the job
@@ -100,6 +99,7 @@ def guarded(job: Callable[[DictConfig], Any]) -> Callable[[DictConfig], Any]:
                 traceback.print_exc()
             return JobResult(failure=reason or traceback.format_exception_only(error)[0].splitlines()[0])
         finally:
+            remove_unused_folder()  # of a job that failed, or of a rank of torchrun that started in the next second
             if "wandb" in sys.modules:  # an open W&B run would receive what the next job of a sweep logs
                 sys.modules["wandb"].finish()
 

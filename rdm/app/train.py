@@ -24,7 +24,7 @@ from rdm.training.checkpoints import AtomicCheckpointIO
 from rdm.training.loggers import CSVLogger
 from rdm.training.module import TrainingModule
 from rdm.training.saving import Saving
-from rdm.training.setup import compile_layers, launched_by_torchrun, quiet_lightning
+from rdm.training.setup import compile_layers, quiet_lightning, torchrun_processes
 
 
 def job(config: DictConfig) -> JobResult:
@@ -101,7 +101,7 @@ def build_trainer(config: DictConfig) -> pl.Trainer:
         plugins=[AtomicCheckpointIO()],
         enable_progress_bar=trainer.get("enable_progress_bar", False),  # callbacks.progress shows the whole run
         # Under torchrun each rank is a process already, and must not fork.
-        strategy="ddp" if launched_by_torchrun() and trainer.strategy == "ddp_fork" else trainer.strategy,
+        strategy="ddp" if torchrun_processes() and trainer.strategy == "ddp_fork" else trainer.strategy,
     )
 
 

@@ -1,6 +1,7 @@
 """What is done once before a trainer is built."""
 
 import logging
+import os
 import warnings
 
 import torch
@@ -13,9 +14,9 @@ def in_cluster_job() -> bool:
     return SLURMEnvironment.detect() or TorchElasticEnvironment.detect()
 
 
-def launched_by_torchrun() -> bool:
-    """Whether torchrun has started this process, and with it all ranks."""
-    return TorchElasticEnvironment.detect()
+def torchrun_processes() -> int | None:
+    """The number of processes that torchrun has started on this machine; None without torchrun."""
+    return int(os.environ["LOCAL_WORLD_SIZE"]) if TorchElasticEnvironment.detect() else None
 
 
 def computes_in_bf16() -> bool:
@@ -37,11 +38,14 @@ def compile_layers(system: nn.Module) -> None:
 
 def quiet_lightning() -> None:
     """Silence messages of Lightning about intended settings."""
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     for message in (
         ".*does not have many workers.*",
         ".*Experiment logs directory .* exists.*",  # the run folder exists before the logger
         ".*smaller than the logging interval.*",
         ".*LeafSpec.*",
+        ".*sync_dist=True.*",  # validation metrics are reduced before they are logged
+        ".*all_gather is deprecated.*",  # called by Lightning
     ):
         warnings.filterwarnings("ignore", message=message)
