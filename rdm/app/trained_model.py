@@ -50,9 +50,9 @@ class TrainedModel:
         if best:
             require(average == 1, f"best=true selects one checkpoint: leave out average={average}")
             run = run.at_best()
+        system, cost = load_system(run.folder, stamped(*run.checkpoints(average)))
         files = (run.folder / name for name in ("config.yaml", "codec.json", "tokenizer.json"))
         codec = load_codec(run.folder, stamped(*files))
-        system, cost = load_system(run.folder, stamped(*run.checkpoints(average)))
         system = move(system, device)
         if int8:
             kind = next(system.parameters()).device.type
@@ -145,9 +145,9 @@ def load_data(folder: Path, files: Stamped, codec: Codec) -> TextDataModule:
 @lru_cache(maxsize=1)
 def load_system(folder: Path, files: Stamped) -> tuple[System, dict[str, Any]]:
     run = RunFolder(folder)
+    states = [read_checkpoint(file) for file, _ in files]  # first: one of an earlier version may have other classes
     config, codec = run.config, Codec.load(folder)
     system = build(config.system, "system", System)
-    states = [read_checkpoint(file) for file, _ in files]
     for (file, _), state in zip(files, states, strict=True):
         check_fits(file, state, OmegaConf.to_container(config.system, resolve=True), codec.tokenizer)
     weights = average_weights([state["state_dict"] for state in states])

@@ -154,7 +154,9 @@ def test_nothing_changes_without_changed_settings() -> None:
 def test_schedulers_of_torch_cannot_be_changed() -> None:
     """They keep their options in the checkpoint."""
     schedule = ("optimizer.schedule._target_=torch.optim.lr_scheduler.ExponentialLR", "+optimizer.schedule.gamma=0.9")
-    config = composed("optimizer.lr=1", "~optimizer.schedule.warmup_steps", "+optimizer.schedule._partial_=true", *schedule)
+    config = composed(
+        "optimizer.lr=1", "~optimizer.schedule.warmup_steps", "+optimizer.schedule._partial_=true", *schedule
+    )
     state = {"lr_schedulers": [{"gamma": 0.9}]}
     found = [("optimizer.lr", 0.1, 1)]
     with pytest.raises(UserError, match=r"optimizer.lr=1 cannot be changed from 0.1 .*use init=<run>"):
