@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from rdm.app.schema import check_types, check_value
 from rdm.app.targets import get_class_of
 from rdm.errors import require
+from rdm.training.best import ValidationMetric  # imports no torch
 
 Text = str | int | float | bool
 """A text on the command line, whatever type Hydra parses it as."""
@@ -31,7 +32,7 @@ class TrainOptions(Options):
     """Keys of ``conf/train.yaml``."""
 
     init: str | None
-    best: Literal["val/bleu", "val/loss", "val/nats_per_token", "val/perplexity"] | None
+    best: ValidationMetric | None
     patience: int | None
     resume: Literal["auto"] | None
     compile: bool

@@ -39,7 +39,7 @@ def copy_output(file: Path) -> Iterator[None]:
     """Append to ``file`` what is printed, and the error that ends the run."""
     streams = sys.stdout, sys.stderr
     with file.open("a", encoding="utf-8", buffering=1) as copy:
-        sys.stdout, sys.stderr = (CopiedStream(stream, copy) for stream in streams)  # type: ignore[assignment]
+        sys.stdout, sys.stderr = (CopiedStream(stream, copy) for stream in streams)
         try:
             yield
         except Exception as error:

@@ -1,5 +1,6 @@
 """Every setting of a continued run takes effect or is refused."""
 
+import json
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
