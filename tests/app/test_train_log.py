@@ -23,9 +23,13 @@ def test_lines_updated_in_place_are_ordinary_lines_in_the_file() -> None:
 
 
 def test_the_error_that_ends_a_run_is_copied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(UserError), copy_output(tmp_path / "train.log"):
+    @copy_output(tmp_path / "train.log")
+    def fail() -> None:
         print("before")
         raise UserError("wrong")
+
+    with pytest.raises(UserError):
+        fail()
     print("after")
     assert (tmp_path / "train.log").read_text() == "before\nerror: wrong\n"
     assert capsys.readouterr().out == "before\nafter\n"
