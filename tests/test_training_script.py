@@ -82,9 +82,7 @@ def test_continue_with_other_settings(short: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("optimizer.algorithm._target_=torch.optim.NAdam", "cannot be changed from torch.optim.AdamW when a run is"),
         ("trainer.accumulate_grad_batches=2", "trainer.accumulate_grad_batches=2 cannot be changed from 1 when a run"),
-        ("model.dim=32", "was trained with system.denoiser.network.dim=16, but here it is 32"),
         ("init=outputs", "ckpt continues a run, init starts a new one from its weights: leave one out"),
     ],
 )
@@ -186,19 +184,19 @@ def test_best_checkpoint_and_early_stopping(tmp_path: Path) -> None:
     script("evaluate.py", f"ckpt={tmp_path / 'run'}", "best=true", "limit=2")
     row = json.loads((tmp_path / "run" / "results.jsonl").read_text())
     assert row["checkpoint_step"] == 2
+    refused = script("generate.py", f"ckpt={tmp_path / 'run'}", "best=true", "average=2", code=2).stderr
+    assert refused == "error: best=true selects one checkpoint: leave out average=2\n"
     # With more patience the run goes on, and in another folder the best checkpoint is taken along.
     train(tmp_path / "more", f"ckpt={tmp_path / 'run'}", "patience=3")
     assert load_archive(tmp_path / "more" / "checkpoints" / "last.ckpt")["global_step"] == 8
     assert load_archive(tmp_path / "more" / "checkpoints" / "best.ckpt")["global_step"] == 2
 
 
-def test_refused_best(short: Path, autoregressive: Path, tmp_path: Path) -> None:
+def test_refused_best(autoregressive: Path, tmp_path: Path) -> None:
     refused = train(tmp_path / "run", *SMALL, "patience=2", code=2).stderr
     assert refused == "error: patience needs a metric, e.g. best=val/bleu\n"
     refused = script("evaluate.py", f"ckpt={autoregressive}", "best=true", code=2).stderr
     assert refused.endswith("has no best.ckpt; train.py best=val/bleu saves one\n")
-    refused = script("generate.py", f"ckpt={short}", "best=true", "average=2", code=2).stderr
-    assert refused == "error: best=true selects one checkpoint: leave out average=2\n"
 
 
 # Logging.
