@@ -1,6 +1,7 @@
 """The folder of a training run: everything needed to use or repeat it, wherever it is moved.
 
-config.yaml  codec.json  tokenizer.json  versions.json  checkpoints/*.ckpt  metrics.csv  finished  results.jsonl
+config.yaml  codec.json  tokenizer.json  versions.json  checkpoints/*.ckpt  metrics.csv  train.log  finished
+results.jsonl
 """
 
 import json

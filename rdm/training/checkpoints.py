@@ -78,9 +78,8 @@ def check_fits(file: Path, state: dict[str, Any], system: Any, tokenizer: Tokeni
         f"ckpt: the tokenizer of {file} is not that of this data; use the data it was trained on",
     )
     for key, saved, current in differences(trained["system"], system, "system"):
-        # Dropout is no part of the weights, so a run may be continued with another.
-        same = key.endswith("dropout")
-        require(same, f"ckpt: {file} was trained with {key}={saved}, but here it is {current}")
+        # Dropout is not part of the weights, so a run may be continued with another.
+        require(key.endswith("dropout"), f"ckpt: {file} was trained with {key}={saved}, but here it is {current}")
 
 
 def differences(saved: Any, current: Any, path: str) -> list[tuple[str, Any, Any]]:
