@@ -129,15 +129,15 @@ def corrupt(file: Path) -> None:
 
 
 def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(run: Path, unbroken: Path) -> None:
-    corrupt(run / "checkpoints" / "last.ckpt")
+    corrupt(run / "checkpoints" / "step_0000008.ckpt")
     (run / "checkpoints" / "step_0000006.ckpt").write_bytes(b"truncated")
     refused = script("evaluate.py", f"ckpt={run}", code=2).stderr
-    assert refused.startswith(f"error: {run}/checkpoints/last.ckpt is damaged: the checksum of")
+    assert refused.startswith(f"error: {run}/checkpoints/step_0000008.ckpt is damaged: the checksum of")
     refused = script("evaluate.py", f"ckpt={run}", "average=2", code=2).stderr
     assert refused == f"error: {run}/checkpoints/step_0000006.ckpt is not a readable checkpoint (BadZipFile)\n"
     resumed = train(run, "resume=auto")
     first, second, *_ = resumed.stderr.splitlines()
-    assert first.startswith(f"warning: {run}/checkpoints/last.ckpt is damaged")
+    assert first.startswith(f"warning: {run}/checkpoints/step_0000008.ckpt is damaged")
     assert second.startswith(f"warning: {run}/checkpoints/step_0000006.ckpt is not a readable checkpoint")
     assert f"resuming from {run}/checkpoints/step_0000003.ckpt" in resumed.stdout
     assert_same_run(unbroken, run)
@@ -155,7 +155,7 @@ def test_a_checkpoint_of_another_model(run: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     train(other, "trainer.max_steps=3", "model.dim=32")
     shutil.copy(other / "checkpoints" / "step_0000003.ckpt", run / "checkpoints" / "last.ckpt")
-    message = "last.ckpt was trained with system.denoiser.network.dim=32, but here it is 16"
+    message = "step_0000008.ckpt was trained with system.denoiser.network.dim=32, but here it is 16"
     assert message in script("evaluate.py", f"ckpt={run}", code=2).stderr
     assert message in train(run, "resume=auto", code=2).stderr
 

@@ -200,7 +200,7 @@ def test_wandb_key_is_not_written_to_the_run_folder(tmp_path: Path) -> None:
         *SMALL,
         "trainer.max_steps=3",
         "logger=wandb",
-        "+logger.offline=true",
+        "+logger.wandb.offline=true",
         f"hydra.run.dir={folder}",
         environment={"WANDB_API_KEY": key},
     )

@@ -1,6 +1,7 @@
 """Command-line arguments: the only place where they are read or rewritten before Hydra parses them.
 
 - ``train.py ckpt=<run>`` starts with the overrides of that run (:func:`resume_overrides`),
+- ``logger=null`` becomes what Hydra accepts (:func:`deselect_groups`),
 - ``evaluate.py ckpt=<folder of runs, or pattern>`` becomes a sweep over its runs (:func:`expand_runs`),
 - a value that is an existing path is quoted: names of sweep folders contain commas (:func:`quote_paths`),
 - former names of keys are replaced (:func:`rename_keys`).
@@ -81,11 +82,19 @@ def quote(value: str) -> str:
     return "'" + value.replace("'", r"\'") + "'"
 
 
+def deselect_groups(arguments: Sequence[str]) -> list[str]:
+    """Replace ``logger=null`` by an empty selection: Hydra refuses null on the command line."""
+    return ["logger=[]" if argument == "logger=null" else argument for argument in arguments]
+
+
 def resume_overrides(arguments: Sequence[str]) -> list[str]:
     """With ``ckpt=<run>``: the overrides the run was started with, then the given ones, which win."""
     for argument in arguments:
         if not argument.startswith("ckpt="):
             continue
+        both = any(each.startswith("init=") for each in arguments) and argument not in ("ckpt=", "ckpt=null")
+        if both:
+            raise UserError("ckpt continues a run, init starts a new one from its weights: leave one out")
         path = Path(argument.removeprefix("ckpt=").strip("'\""))
         recorded = RunFolder(path if path.is_dir() else path.parent.parent).overrides
         # Overrides of Hydra itself could name code to execute; runs started by train.py never record any.

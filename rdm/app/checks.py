@@ -17,6 +17,7 @@ from rdm.app.schema import check_types, check_value
 from rdm.app.targets import build, get_class_of
 from rdm.app.unused_keys import ROOTS, below, unused_keys
 from rdm.errors import UserError, require
+from rdm.training.best import ValidationMetric  # imports no torch
 
 Text = str | int | float | bool
 """A text on the command line, whatever type Hydra parses it as."""
@@ -33,6 +34,9 @@ class Options:
 class TrainOptions(Options):
     """Keys of ``conf/train.yaml``."""
 
+    init: str | None
+    best: ValidationMetric | None
+    patience: int | None
     resume: Literal["auto"] | None
     compile: bool
 
@@ -48,6 +52,7 @@ class PlanOptions(TrainOptions):
 class DecodingOptions(Options):
     """Keys shared by ``conf/evaluate.yaml`` and ``conf/generate.yaml``."""
 
+    best: bool
     average: int
     batch_size: int
     rescore: str | None
@@ -249,7 +254,7 @@ def check_parts(config: DictConfig) -> None:
 
 def check_trainer(trainer: DictConfig) -> None:
     """Refuse trainer options that Lightning accepts but handles badly."""
-    from rdm.training.setup import computes_in_bf16, in_cluster_job
+    from rdm.training.setup import computes_in_bf16, in_cluster_job, torchrun_processes
 
     precision, strategy = str(trainer.precision), str(trainer.strategy)
     # Pure half precision would round the probabilities of the noise.
@@ -262,6 +267,11 @@ def check_trainer(trainer: DictConfig) -> None:
     steps, interval = trainer.max_steps, trainer.val_check_interval
     require(steps >= -1, f"trainer.max_steps must be a number of steps, or -1 for no limit, got {steps}")
     require(interval > 0, f"trainer.val_check_interval must be above 0, got {interval}")
+    processes, devices = torchrun_processes(), trainer.devices
+    require(
+        processes is None or devices in (processes, -1, "auto"),
+        f"torchrun starts {processes} processes per machine, but trainer.devices={devices}: give both the same number",
+    )
     # Other strategies execute the command again for every rank, which would start the sweep anew; clusters do not.
     swept = HydraConfig.get().mode is RunMode.MULTIRUN and trainer.devices != 1 and not in_cluster_job()
     require(not swept or strategy == "ddp_fork", "with -m and several devices use trainer.strategy=ddp_fork")

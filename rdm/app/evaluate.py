@@ -29,7 +29,7 @@ from rdm.training.training_cost import describe_machine
 def job(config: DictConfig) -> JobResult:
     """Decode a split, append a row to the results; in a sweep, a row that exists is not measured again."""
     check_evaluation(config)
-    model = TrainedModel.load(config.ckpt, config.average, config.device, config.int8)
+    model = TrainedModel.load(config.ckpt, config.average, config.device, config.int8, config.best)
     decoding = model.decoding(config.decoding, load_teacher(config))
     typed = overridden_keys("data")
     data_config = model.data_config(config.data, typed)
@@ -97,11 +97,12 @@ def schedule_name(row: dict[str, Any]) -> str | None:
 
 
 def finish(config: DictConfig, model: TrainedModel, results: Path, row: dict[str, Any]) -> JobResult:
-    """Send a row to the logger if there is one, and return it as the result of the job."""
+    """Send a row to the loggers, and return it as the result of the job."""
     if config.get("logger"):
         config.run_dir = str(results.parent / "logs" / row["evaluation"])
         decoded = {"decoding": row["strategy"], "schedule": schedule_name(row), "steps": row.get("steps")}
         config.choices = {**model.run.choices, **chosen(), **decoded}
         check_types(config.logger, "logger")
-        log_row(instantiate(config.logger), row)
+        for logger in config.logger.values():
+            log_row(instantiate(logger), row)
     return JobResult(main_value(row), row)

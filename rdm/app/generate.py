@@ -20,7 +20,7 @@ from rdm.page.trajectory import Example, Trajectory, trace_decoding
 def job(config: DictConfig) -> Page | None:
     """Decode or score what the configuration names."""
     check_generation(config)
-    model = TrainedModel.load(config.ckpt, config.average, config.device, config.int8)
+    model = TrainedModel.load(config.ckpt, config.average, config.device, config.int8, config.best)
     use = generation_use(config)
     if config.score:
         score_lines(model, config)

@@ -1,6 +1,7 @@
 """The folder of a training run: everything needed to use or repeat it, wherever it is moved.
 
-config.yaml  codec.json  tokenizer.json  versions.json  checkpoints/*.ckpt  metrics.csv  finished  results.jsonl
+config.yaml  codec.json  tokenizer.json  versions.json  checkpoints/*.ckpt  metrics.csv  train.log  finished
+results.jsonl
 """
 
 import json
@@ -71,15 +72,24 @@ class RunFolder:
     checkpoint: Path | None = None
 
     @classmethod
-    def open(cls, path: str | None) -> "RunFolder":
-        """A run folder, or a checkpoint file in one."""
+    def open(cls, path: str | None, key: str = "ckpt") -> "RunFolder":
+        """A run folder, or a checkpoint file in one; ``key`` is the option that names it."""
         if path is None:
             raise UserError("ckpt: name a model, e.g. ckpt=outputs/<run> or ckpt=outputs/<run>/checkpoints/last.ckpt")
         place = Path(path)
-        require(place.exists(), f"ckpt: {path} does not exist")
+        require(place.exists(), f"{key}: {path} does not exist")
         folder = place if place.is_dir() else place.parent.parent
-        require((folder / "config.yaml").is_file(), f"ckpt: {folder} is not a run folder (it has no config.yaml)")
+        require((folder / "config.yaml").is_file(), f"{key}: {folder} is not a run folder (it has no config.yaml)")
         return cls(folder, None if place.is_dir() else place)
+
+    def at_best(self) -> "RunFolder":
+        """This run folder with its best checkpoint."""
+        require(
+            self.checkpoint is None, f"best=true needs a run folder, and {self.checkpoint} is a file: leave one out"
+        )
+        best = self.folder / "checkpoints" / "best.ckpt"
+        require(best.is_file(), f"best=true: {self.folder} has no best.ckpt; train.py best=val/bleu saves one")
+        return RunFolder(self.folder, best)
 
     # Written by training.
 

@@ -21,6 +21,7 @@ from omegaconf import DictConfig
 
 from rdm.app.arguments import (
     debug_requested,
+    deselect_groups,
     expand_runs,
     help_requested,
     quote_paths,
@@ -41,12 +42,12 @@ Rewrite = Callable[[Sequence[str]], list[str]]
 
 def train() -> None:
     """``python train.py``."""
-    run_script("train", resume_overrides, rename_keys, quote_paths)
+    run_script("train", deselect_groups, resume_overrides, rename_keys, quote_paths)
 
 
 def evaluate() -> None:
     """``python evaluate.py``."""
-    run_script("evaluate", rename_keys, expand_runs, quote_paths)
+    run_script("evaluate", deselect_groups, rename_keys, expand_runs, quote_paths)
 
 
 def generate() -> None:
@@ -105,7 +106,6 @@ def guarded(job: Callable[[DictConfig], Any]) -> Callable[[DictConfig], Any]:
         try:
             return job(config)
         except Exception as error:
-            remove_unused_folder()
             debug = debug_requested(HydraConfig.get().overrides.task)
             if not sweeping():
                 exit_on_mistake(error, debug)  # here, because Hydra prints more about an exception that leaves the job
@@ -116,6 +116,7 @@ def guarded(job: Callable[[DictConfig], Any]) -> Callable[[DictConfig], Any]:
                 traceback.print_exc()
             return JobResult(failure=reason or traceback.format_exception_only(error)[0].splitlines()[0])
         finally:
+            remove_unused_folder()  # of a job that failed, or of a rank of torchrun that started in the next second
             if "wandb" in sys.modules:  # an open W&B run would receive what the next job of a sweep logs
                 sys.modules["wandb"].finish()
 

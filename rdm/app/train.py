@@ -11,18 +11,21 @@ import pytorch_lightning as pl
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from rdm.app.checks import check_training, chosen
-from rdm.app.resume import compatible_checkpoint
-from rdm.app.run_folder import RunFolder
+from rdm.app.resume import compatible_checkpoint, initialize, use_initial_codec
+from rdm.app.run_folder import RunFolder, warn
 from rdm.app.sweeps import JobResult, recorded_value, sweeping
+from rdm.app.train_log import copy_output
 from rdm.data.module import TextDataModule
 from rdm.errors import require
 from rdm.training.checkpoints import AtomicCheckpointIO
+from rdm.training.loggers import CSVLogger
 from rdm.training.module import TrainingModule
 from rdm.training.saving import Saving
-from rdm.training.setup import compile_layers, quiet_lightning
+from rdm.training.setup import compile_layers, quiet_lightning, torchrun_processes
 
 
 def job(config: DictConfig) -> JobResult:
@@ -33,7 +36,8 @@ def job(config: DictConfig) -> JobResult:
         return JobResult(recorded_value())
     check_training(config)
     quiet_lightning()
-    with run.locked(resume, rank=getattr(rank_zero_only, "rank", None) or 0):
+    rank = getattr(rank_zero_only, "rank", None) or 0
+    with run.locked(resume, rank), copy_output(run.folder / "train.log") if rank == 0 else nullcontext():
         return fit(config, run, resume)
 
 
@@ -42,8 +46,15 @@ def fit(config: DictConfig, run: RunFolder, resume: bool) -> JobResult:
     pl.seed_everything(config.seed, workers=True, verbose=False)
     # A copy: Hydra resolves nodes that are referred to in place, and config.yaml keeps its interpolations.
     data: TextDataModule = instantiate(deepcopy(config).data.module)
+    resumed = run_to_resume(config, run, resume)
+    if config.init:
+        use_initial_codec(config, data, resumed)
     module = build_module(config, data)
-    checkpoint = find_checkpoint(config, run, resume, data)
+    checkpoint = None
+    if resumed is not None:
+        checkpoint = compatible_checkpoint(resumed, config, data.codec, module, other_folder=resumed is not run)
+    elif config.init:
+        initialize(config, module)
     trainer = build_trainer(config)
     rank_zero_only(run.write_description)(config, data, HydraConfig.get().overrides.task)
     print_once = rank_zero_only(print)
@@ -52,6 +63,10 @@ def fit(config: DictConfig, run: RunFolder, resume: bool) -> JobResult:
     print_once(*data.summary(), sep="\n")
     if checkpoint is not None:
         print_once(f"resuming from {checkpoint}")
+    steps, interval = config.trainer.max_steps, config.trainer.val_check_interval
+    if interval > steps > -1:
+        message = f"trainer.val_check_interval={interval} exceeds trainer.max_steps={steps}: validated at the end only"
+        rank_zero_only(warn)(message)
     saving = trainer.checkpoint_callback
     with saving.handle_signals(trainer) if isinstance(saving, Saving) else nullcontext():
         trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
@@ -77,22 +92,35 @@ def build_module(config: DictConfig, data: TextDataModule) -> TrainingModule:
 
 
 def build_trainer(config: DictConfig) -> pl.Trainer:
-    """The Lightning trainer with callbacks, logger and our checkpoint files."""
+    """The Lightning trainer with callbacks, loggers and our checkpoint files."""
     trainer = config.trainer
     return instantiate(
         trainer,
         # Lightning counts micro-batches; the configuration counts optimiser steps.
         val_check_interval=trainer.val_check_interval * trainer.accumulate_grad_batches,
         callbacks=[instantiate(callback) for callback in config.callbacks.values() if callback],
-        logger=instantiate(config.logger),
+        logger=build_loggers(config),
         plugins=[AtomicCheckpointIO()],
+        enable_progress_bar=trainer.get("enable_progress_bar", False),  # callbacks.progress shows the whole run
+        # Under torchrun each rank is a process already, and must not fork.
+        strategy="ddp" if torchrun_processes() and trainer.strategy == "ddp_fork" else trainer.strategy,
     )
 
 
-def find_checkpoint(config: DictConfig, run: RunFolder, resume: bool, data: TextDataModule) -> Path | None:
-    """The checkpoint to resume from: of this run folder, or of the run named by ``ckpt``."""
-    checkpoint = compatible_checkpoint(run, config, data.codec) if resume else None
-    if checkpoint is None and config.ckpt:
-        checkpoint = compatible_checkpoint(RunFolder.open(config.ckpt), config, data.codec, other_folder=True)
-        require(checkpoint is not None, f"ckpt: {config.ckpt} has no checkpoint yet")
-    return checkpoint
+def build_loggers(config: DictConfig) -> list[Logger]:
+    """The chosen loggers; ``metrics.csv`` is always written."""
+    chosen_loggers: list[Logger] = [instantiate(logger) for logger in (config.get("logger") or {}).values()]
+    if not any(isinstance(logger, CSVLogger) for logger in chosen_loggers):
+        chosen_loggers.insert(0, CSVLogger(config.run_dir, name="", version=""))
+    return chosen_loggers
+
+
+def run_to_resume(config: DictConfig, run: RunFolder, resume: bool) -> RunFolder | None:
+    """The run whose checkpoint is resumed from: that of this folder, or the one named by ``ckpt``; None to start."""
+    if resume and run.newest_first():
+        return run
+    if not config.ckpt:
+        return None
+    other = RunFolder.open(config.ckpt)
+    require(len(other.newest_first()) > 0, f"ckpt: {config.ckpt} has no checkpoint yet")
+    return other

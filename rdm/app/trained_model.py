@@ -53,9 +53,14 @@ class TrainedModel:
     int8: bool
 
     @classmethod
-    def load(cls, ckpt: str | None, average: int = 1, device: str = "auto", int8: bool = False) -> "TrainedModel":
-        """Load EMA weights (averaged over checkpoints if ``average > 1``) onto ``device``."""
+    def load(
+        cls, ckpt: str | None, average: int = 1, device: str = "auto", int8: bool = False, best: bool = False
+    ) -> "TrainedModel":
+        """Load EMA weights (averaged over checkpoints if ``average > 1``, or the best) onto ``device``."""
         run = RunFolder.open(ckpt)
+        if best:
+            require(average == 1, f"best=true selects one checkpoint: leave out average={average}")
+            run = run.at_best()
         system, cost = load_system(run.folder, stamped(*run.checkpoints(average)))
         files = (run.folder / name for name in ("config.yaml", "codec.json", "tokenizer.json"))
         codec = load_codec(run.folder, stamped(*files))

@@ -77,14 +77,20 @@ def check_fits(file: Path, state: dict[str, Any], system: Any, tokenizer: Tokeni
         trained["tokenizer"] == tokenizer.fingerprint(),
         f"ckpt: the tokenizer of {file} is not that of this data; use the data it was trained on",
     )
-    saved, current = flatten(trained["system"]), flatten(system)
-    for key in sorted(saved.keys() | current.keys()):
-        same = saved.get(key) == current.get(key)
-        require(same, f"ckpt: {file} was trained with {key}={saved.get(key)}, but here it is {current.get(key)}")
+    for key, saved, current in differences(trained["system"], system, "system"):
+        # Dropout is not part of the weights, so a run may be continued with another.
+        require(key.endswith("dropout"), f"ckpt: {file} was trained with {key}={saved}, but here it is {current}")
 
 
-def flatten(node: Any, path: str = "system") -> dict[str, Any]:
+def differences(saved: Any, current: Any, path: str) -> list[tuple[str, Any, Any]]:
+    """Return dotted path and both values of every leaf that differs between nested dictionaries."""
+    first, second = flatten(saved, path), flatten(current, path)
+    keys = sorted(first.keys() | second.keys())
+    return [(key, first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)]
+
+
+def flatten(node: Any, path: str) -> dict[str, Any]:
     """Return the leaves of nested dictionaries by dotted path."""
-    if not isinstance(node, dict):
+    if not isinstance(node, dict) or not node:
         return {path: node}
     return {key: value for name, child in node.items() for key, value in flatten(child, f"{path}.{name}").items()}

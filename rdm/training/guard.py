@@ -27,6 +27,8 @@ SavedMicroBatch = dict[str, Any]
 class Guard(pl.Callback):
     """Checks loss and gradient of every optimiser step, over all ranks, before the weights change.
 
+    The norm of the gradient before clipping is logged.
+
     A non-finite step is saved for ``python -m rdm.replay``, which repeats it. It ends the run unless fewer than
     ``skip`` steps have been skipped so far; a skipped step changes neither weights nor optimiser state. Under
     ``16-mixed`` an overflow of the gradient is left to the loss scaler for as long as it can lower its scale.
@@ -66,6 +68,7 @@ class Guard(pl.Callback):
         gradients = [parameter.grad for parameter in pl_module.parameters() if parameter.grad is not None]
         # On a CPU the norm is ten times faster than the largest entry. If only its squares overflow, clipping fails.
         norm = full_tensor(get_total_norm(gradients))
+        pl_module.log("train/gradient_norm", norm, batch_size=1)
         bad = ~torch.stack([losses.isfinite().all(), norm.isfinite()])
         # Summed, so that all ranks decide alike.
         bad_loss, bad_gradient = trainer.strategy.reduce(bad.float(), reduce_op="sum").tolist()

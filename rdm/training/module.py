@@ -6,12 +6,15 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from rdm.data.batch import Batch
 from rdm.hashing import derive_seed
-from rdm.systems.base import System, Term
+from rdm.systems.base import Likelihood, System, Term
+from rdm.training.continuation import apply_options, get_options
 from rdm.training.lightning_internals import clip_gradients
 from rdm.training.optim import Optimization, as_optimization
 from rdm.training.parameter_groups import OptimizerFactory
@@ -36,6 +39,7 @@ class TrainingModule(pl.LightningModule):
         super().__init__()
         self.system = system
         self.optimization = as_optimization(optimization)
+        self._reported_kind: str | None = None  # of the likelihood; not known before the first validation
 
     def setup(self, stage: str) -> None:
         data = getattr(self.trainer, "datamodule", None)
@@ -48,6 +52,20 @@ class TrainingModule(pl.LightningModule):
 
     def on_fit_start(self) -> None:
         self.seed = torch.initial_seed() % 2**32
+
+    def on_train_start(self) -> None:
+        # Lightning has loaded optimiser and schedule of the checkpoint, if there is one, with their old options.
+        optimizer, schedule = self.optimizers(use_pl_optimizer=False), self.lr_schedulers()
+        assert isinstance(optimizer, Optimizer)
+        assert isinstance(schedule, LRScheduler)
+        apply_options(self._options, optimizer, schedule)
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        # Validate after the last step, also between two intervals: Lightning does so when training is asked to stop.
+        trainer = self.trainer
+        last_epoch = trainer.max_epochs is not None and trainer.current_epoch + 1 == trainer.max_epochs
+        if trainer.global_step == trainer.max_steps or (last_epoch and trainer.is_last_batch):
+            trainer.should_stop = True
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         totals = self._sum_over_ranks(torch.stack(list(batch.counts.values())))
@@ -77,6 +95,8 @@ class TrainingModule(pl.LightningModule):
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, Tensor] = {}
         self._terms: list[Term] = []
+        self._likelihood: Likelihood | None = None  # of the last batch
+        self._nats, self._tokens = torch.zeros(2, dtype=torch.float64, device=self.device)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         # The same noise at every validation, so that two validations differ by the model only.
@@ -85,6 +105,12 @@ class TrainingModule(pl.LightningModule):
         for term in self._terms:
             self._sums[term.name] = self._sums.get(term.name, 0) + term.total
             self._counts[term.name] = self._counts.get(term.name, 0) + counts[term.unit]
+        # Weights, label smoothing and noised copies change the loss, but not the likelihood.
+        likelihood = self.system.likelihood(batch, 1, torch.Generator(self.device).manual_seed(batch_idx))
+        if likelihood is not None:
+            self._likelihood = likelihood
+            self._nats = self._nats + likelihood.nats.sum()
+            self._tokens = self._tokens + likelihood.tokens.sum()
 
     def on_validation_epoch_end(self) -> None:
         means = {
@@ -93,6 +119,26 @@ class TrainingModule(pl.LightningModule):
         }
         self.log("val/loss", combine(self._terms, means), prog_bar=True)
         self.log_dict({f"val/{name}": mean for name, mean in means.items()})
+        if self._likelihood is not None:
+            self._log_likelihood(self._likelihood.kind)
+
+    def _log_likelihood(self, kind: str) -> None:
+        """Log nats per target token, and the perplexity of a language model."""
+        nats_per_token = (self._sum_over_ranks(self._nats) / self._sum_over_ranks(self._tokens)).float()
+        metrics = {"val/nats_per_token": nats_per_token}
+        if self.system.open_ended:
+            metrics["val/perplexity"] = nats_per_token.exp()
+        self.log_dict(metrics)
+        if kind != self._reported_kind:
+            self._reported_kind = kind
+            self._report_likelihood_kind(" and ".join(metrics), kind)
+
+    @rank_zero_only
+    def _report_likelihood_kind(self, names: str, kind: str) -> None:
+        draws = "" if kind == "exact" else ", estimated with one draw per sentence"
+        print(f"{names}: {kind}{draws}")
+        for logger in self.loggers:
+            logger.log_hyperparams({**self.hparams, "likelihood": kind})
 
     def configure_gradient_clipping(
         self,
@@ -106,6 +152,7 @@ class TrainingModule(pl.LightningModule):
         # Fused optimisers unscale gradients in their step: after clipping, and never in a step that is skipped.
         fused = self.trainer.precision != "16-mixed"
         optimizer, schedule = self.optimization.build(self.system, self.trainer.estimated_stepping_batches, fused)
+        self._options = get_options(optimizer)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 

@@ -1,5 +1,6 @@
-"""When checkpoints are saved: every ``n`` steps, at the end of training, and when a signal stops the run."""
+"""When checkpoints are saved: every ``n`` steps, at the end of training, at the best validation, and at a signal."""
 
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from torch.multiprocessing import ProcessExitedException
 
 from rdm.errors import UserError, require
 from rdm.files import replace_symlink
+from rdm.training.best import BestValidation, ValidationMetric
 from rdm.training.checkpoints import FORMAT
 from rdm.training.lightning_internals import (
     forward_signal,
@@ -25,6 +27,7 @@ from rdm.training.lightning_internals import (
 )
 from rdm.training.loggers import CSVLogger
 
+BEST = "best.ckpt"
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 SIGNAL_EXIT_CODE = 128  # plus the number of the signal, as shells report it
 
@@ -38,12 +41,24 @@ class Saving(Checkpoint):
         folder: where ``step_0000123.ckpt`` and ``last.ckpt``, the newest checkpoint, are written.
         every_n_steps: optimiser steps between two numbered checkpoints.
         keep: how many numbered checkpoints are kept.
+        best: metric by which ``best.ckpt`` is selected; None writes no such file.
+        patience: number of validations without improvement of ``best`` after which training stops.
     """
 
-    def __init__(self, folder: str, every_n_steps: int, keep: int = 5) -> None:
+    def __init__(
+        self,
+        folder: str,
+        every_n_steps: int,
+        keep: int = 5,
+        best: ValidationMetric | None = None,
+        patience: int | None = None,
+    ) -> None:
         require(every_n_steps >= 1, f"callbacks.checkpoint.every_n_steps must be at least 1, got {every_n_steps}")
         require(keep >= 1, f"callbacks.checkpoint.keep must be at least 1, got {keep}")
+        require(best is not None or patience is None, "patience needs a metric, e.g. best=val/bleu")
         self.folder, self.every_n_steps, self.keep = Path(folder), every_n_steps, keep
+        self.best = None if best is None else BestValidation(best, patience)
+        self.best_is_current = False  # whether the last validation was the best, and is not saved yet
         self.saved_step = 0  # nothing is saved before the first step
         self.at_end = False
         self.restored_metrics: dict[str, float] = {}  # of the last validation before the resume
@@ -60,6 +75,7 @@ class Saving(Checkpoint):
         step = trainer.global_step
         set_logged_step(trainer, step)
         caught = self._caught_by_any_rank(trainer)
+        self._save_best(trainer)
         if caught or step % self.every_n_steps == 0:
             self._save(trainer)
         if caught:
@@ -73,10 +89,21 @@ class Saving(Checkpoint):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if is_fit_done(trainer):
             self.at_end = True
+            self._save_best(trainer)
             self._save(trainer)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.best is None or trainer.sanity_checking:
+            return
+        self.best_is_current = self.best.update(trainer.callback_metrics)
+        if self.best.exhausted:
+            best = self.best
+            rank_zero_only(print)(f"stopped early: {best.metric} was best at {best.value:.4g}; evaluate with best=true")
+            trainer.should_stop = True
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # If the run was killed right after its last save, this is all a resume has left to do.
+        self.at_end = True
         self._update_folder(trainer)
 
     # What to save.
@@ -88,9 +115,15 @@ class Saving(Checkpoint):
             self.saved_step = step
         self._update_folder(trainer)
 
+    def _save_best(self, trainer: pl.Trainer) -> None:
+        if self.best_is_current:
+            trainer.save_checkpoint(self.folder / BEST)
+            self.best_is_current = False
+
     def _file(self, step: int) -> Path:
-        """Return the numbered file of a multiple of ``every_n_steps``, and ``last.ckpt`` for other steps."""
-        return self.folder / (f"step_{step:07d}.ckpt" if step % self.every_n_steps == 0 else "last.ckpt")
+        """Return the numbered file at the end and of a multiple of ``every_n_steps``, otherwise ``last.ckpt``."""
+        numbered = self.at_end or step % self.every_n_steps == 0
+        return self.folder / (f"step_{step:07d}.ckpt" if numbered else "last.ckpt")
 
     def _update_folder(self, trainer: pl.Trainer) -> None:
         """Link ``last.ckpt`` to the numbered checkpoint of this step, and remove those beyond ``keep``."""
@@ -102,6 +135,13 @@ class Saving(Checkpoint):
         candidates = [each for each in sorted(self.folder.glob("step_*.ckpt")) if each.name <= file.name]
         for old in candidates[: -self.keep]:
             old.unlink()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self.best is None else self.best.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if self.best is not None:
+            self.best.load_state_dict(state_dict)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
         checkpoint["format"] = FORMAT
@@ -120,6 +160,15 @@ class Saving(Checkpoint):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # The last validation may have been before the resume, and a sweep reads its value at the end of the run.
         restore_callback_metrics(trainer, self.restored_metrics)
+        if self.best is None:
+            return
+        # A run that is continued in another folder takes the best checkpoint along.
+        earlier = Path(trainer.ckpt_path or self.folder / BEST).with_name(BEST)
+        if trainer.is_global_zero and earlier.is_file() and not (self.folder / BEST).exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            shutil.copy(earlier, self.folder / BEST)
+        if self.best.exhausted:  # the run had stopped early
+            trainer.should_stop = True
 
     # Signals.
 

@@ -1,6 +1,7 @@
 """What is done once before a trainer is built."""
 
 import logging
+import os
 import warnings
 
 import torch
@@ -11,6 +12,11 @@ from torch import nn
 def in_cluster_job() -> bool:
     """Whether SLURM or torchrun has started this process, and with it all ranks."""
     return SLURMEnvironment.detect() or TorchElasticEnvironment.detect()
+
+
+def torchrun_processes() -> int | None:
+    """The number of processes that torchrun has started on this machine; None without torchrun."""
+    return int(os.environ["LOCAL_WORLD_SIZE"]) if TorchElasticEnvironment.detect() else None
 
 
 def computes_in_bf16() -> bool:
@@ -32,11 +38,14 @@ def compile_layers(system: nn.Module) -> None:
 
 def quiet_lightning() -> None:
     """Silence messages of Lightning about intended settings."""
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     for message in (
         ".*does not have many workers.*",
         ".*Experiment logs directory .* exists.*",  # the run folder exists before the logger
         ".*smaller than the logging interval.*",
         ".*LeafSpec.*",
+        ".*sync_dist=True.*",  # validation metrics are reduced before they are logged
+        ".*all_gather is deprecated.*",  # called by Lightning
     ):
         warnings.filterwarnings("ignore", message=message)

@@ -8,7 +8,7 @@ from torch.distributed.tensor import DTensor
 
 from rdm.training.lightning_internals import set_data_parallel_size
 
-FORWARD_METHODS = ("loss", "generate", "remember")
+FORWARD_METHODS = ("loss", "likelihood", "generate", "remember")
 """Methods besides ``forward`` in which modules use their weights; FSDP gathers these before each call."""
 
 

@@ -119,12 +119,12 @@ def test_several_optimizers_resume_to_the_bit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("steps", [4, BATCHES], ids=["within an epoch", "at the end of an epoch"])
 def test_finished_run_can_be_extended(steps: int, tmp_path: Path) -> None:
-    """A finished run that is extended equals a run with the larger ``max_steps`` from the start."""
+    """A finished run that is extended equals a run with the larger ``max_steps``, but for the validation at its end."""
     train(tmp_path / "long")
     train(tmp_path / "short", steps=steps)
     assert step_of(tmp_path / "short") == steps
     train(tmp_path / "short")
-    assert_same_run(tmp_path / "long", tmp_path / "short")
+    assert_same_run(tmp_path / "long", tmp_path / "short", also_validated_at=steps)
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGUSR1", 138), ("SIGINT", 130)])
@@ -158,11 +158,15 @@ def test_signal_before_the_first_step(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_old_checkpoints_are_removed(tmp_path: Path) -> None:
-    """``keep`` numbered files stay; ``last.ckpt`` is a link to the newest, or a file at steps between them."""
-    train(tmp_path)
+    """``keep`` numbered files stay, the last step among them; ``last.ckpt`` links to it, or is a file after a stop."""
+    with pytest.raises(SystemExit):
+        train(tmp_path, stop=SignalAfter(8))
     folder = tmp_path / "checkpoints"
-    assert sorted(file.name for file in folder.iterdir()) == ["last.ckpt", "step_0000006.ckpt", "step_0000009.ckpt"]
+    assert sorted(file.name for file in folder.iterdir()) == ["last.ckpt", "step_0000003.ckpt", "step_0000006.ckpt"]
     assert not (folder / "last.ckpt").is_symlink()
+    train(tmp_path)
+    assert sorted(file.name for file in folder.iterdir()) == ["last.ckpt", "step_0000009.ckpt", "step_0000010.ckpt"]
+    assert (folder / "last.ckpt").readlink() == Path("step_0000010.ckpt")
     train(tmp_path, steps=12)
     assert (folder / "last.ckpt").readlink() == Path("step_0000012.ckpt")
 
