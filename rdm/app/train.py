@@ -29,7 +29,7 @@ def job(config: DictConfig) -> JobResult:
     run, resume = RunFolder(Path(config.run_dir)), sweeping() or config.resume == "auto"
     if sweeping() and run.finished:
         print(f"already finished: {config.run_dir}")
-        return JobResult(recorded_value())
+        return JobResult(recorded_value(), run=config.run_dir)
     check_training(config)
     quiet_lightning()
     with run.locked(resume, rank=getattr(rank_zero_only, "rank", None) or 0):
@@ -55,7 +55,7 @@ def fit(config: DictConfig, run: RunFolder, resume: bool) -> JobResult:
         trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
     rank_zero_only(run.mark_finished)()
     print_once(f"done: python evaluate.py ckpt={config.run_dir}")
-    return JobResult(float(trainer.callback_metrics.get("val/bleu", nan)))
+    return JobResult(float(trainer.callback_metrics.get("val/bleu", nan)), run=config.run_dir)
 
 
 def build_module(config: DictConfig, data: TextDataModule) -> TrainingModule:
