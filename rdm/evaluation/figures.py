@@ -97,6 +97,7 @@ def plot_iterations(axes: Any, series: Series, metric: str) -> None:
         if None in means:
             axes.axhline(means[None], linestyle="--", color=color, label=label)
     axes.set(xlabel="iterations")
+    axes.locator_params(axis="x", integer=True)
 
 
 def plot_speed(axes: Any, series: Series, metric: str) -> None:
@@ -121,3 +122,5 @@ def plot_bars(axes: Any, series: Series, metric: str) -> None:
         deviations = [stdev(each) if len(each) > 1 else 0.0 for each in values]
         axes.bar(left, [mean(each) for each in values], width, align="edge", yerr=deviations, label=label)
     axes.set_xticks(range(len(steps)), [steps_heading(step) for step in steps])
+    if len(steps) == len(series) == 1:
+        axes.set_xlim(-1, 1)  # a single bar would fill the figure
