@@ -16,6 +16,7 @@ from rdm.app.checks import check_training, chosen
 from rdm.app.resume import compatible_checkpoint
 from rdm.app.run_folder import RunFolder
 from rdm.app.sweeps import JobResult, recorded_value, sweeping
+from rdm.app.training_runs import run_name
 from rdm.data.module import TextDataModule
 from rdm.errors import require
 from rdm.training.checkpoints import AtomicCheckpointIO
@@ -62,7 +63,8 @@ def build_module(config: DictConfig, data: TextDataModule) -> TrainingModule:
     """The system, fitted to the data, with its optimiser; ``config`` is completed with what the run folder records."""
     data.check()
     config.vocab = {**config.vocab, **asdict(data.codec.vocab)}
-    config.choices = {**chosen(), "steps": config.decoding.get("steps")}
+    name = run_name(config.name, HydraConfig.get().overrides.task, config.seed)
+    config.choices = {**chosen(), "steps": config.decoding.get("steps"), "seed": config.seed, "name": name}
     system = instantiate(config.system)
     system.check(instantiate(config.decoding))
     system.fit_to(data.target_counts)

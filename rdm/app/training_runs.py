@@ -1,5 +1,6 @@
 """Training runs as a report shows them: their learning curves, labelled by the overrides in which they differ."""
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -8,6 +9,21 @@ from rdm.evaluation.curves import METRICS_FILE, TrainingRun, read_curves
 
 WITHOUT_EFFECT = ("debug=", "redo=", "resume=")
 """Overrides that change how a job runs, but not its result."""
+
+NOT_IN_NAME = ("callbacks", "ckpt", "compile", r"data\.root", "debug", "hydra", "logger", "resume", "seed", "trainer")
+"""Sections and keys that say how a run is carried out, not what is trained; left out of its name."""
+MAX_NAME = 90
+
+
+def run_name(system: str, overrides: Iterable[str], seed: int) -> str:
+    """A readable name, e.g. ``rdm_absorbing reweighting=linear seed=1``: system, choices on the command line, seed.
+
+    Choices of config groups come before values, because a long name is cut.
+    """
+    keys = {each: each.lstrip("+~").partition("=")[0] for each in overrides}
+    kept = [each for each, key in keys.items() if not re.match(rf"({'|'.join(NOT_IN_NAME)})(\b|$)", key)]
+    label = " ".join([system, *sorted(kept, key=lambda each: "." in keys[each])])
+    return f"{label if len(label) <= MAX_NAME else label[: MAX_NAME - 3] + '...'} seed={seed}"
 
 
 def find_training_runs(places: Iterable[str | Path]) -> list[Path]:
