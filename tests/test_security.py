@@ -26,9 +26,9 @@ UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "shelve
 UNSAFE_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen"}
 UNSAFE_METHODS = {"register_new_resolver", "unsafe_load", "full_load"}
 # Modules that build objects from configurations of the repository, or that have been checked by their caller.
-CHECKED_BY_CALLER = {"rdm/bench/cases.py", "rdm/plan/cost.py"}
+CHECKED_BY_CALLER = {"rdm/bench/cases.py"}
 # The only resolver of the package: the hash that names the folder of a job.
-KNOWN = {"rdm/app/sweeps.py": ["calls OmegaConf.register_new_resolver"]}
+KNOWN = {"rdm/app/composition.py": ["calls OmegaConf.register_new_resolver"]}
 UNSAFE_KEYWORDS = {"shell", "trust_remote_code", "allow_pickle"}
 
 
@@ -88,8 +88,10 @@ def test_search_finds_unsafe_code(line: str) -> None:
 def test_only_checked_configurations_are_built() -> None:
     """``instantiate`` is called on configurations that have been checked, or that are part of the repository."""
     users = {str(file.relative_to(ROOT)) for file in SOURCES if "instantiate(" in file.read_text()}
-    checking = {"rdm/app/train.py": "check_training(config)", "rdm/app/evaluate.py": "check_evaluation(config)"}
-    checking |= dict.fromkeys(["rdm/data/inspect.py", "rdm/plan/__main__.py"], "check_types(config")
+    checking = {"rdm/app/train.py": "check_training(config)"}
+    checking |= dict.fromkeys(
+        ["rdm/app/evaluate.py", "rdm/data/inspect.py", "rdm/plan/__main__.py"], "check_types(config"
+    )
     assert users == {"rdm/app/targets.py", *CHECKED_BY_CALLER, *checking}
     for name, check in checking.items():
         nodes = {getattr(node, "name", ""): ast.unparse(node) for node in ast.parse((ROOT / name).read_text()).body}

@@ -99,11 +99,10 @@ def check_training(config: DictConfig) -> None:
 
 
 def check_evaluation(config: DictConfig) -> None:
-    """Check the configuration of an evaluation; metrics and decoding are checked when they are built."""
+    """Check the configuration of an evaluation; metrics, decoding and logger are checked when they are built."""
     require(config.limit is None or config.limit >= 1, f"limit must be at least 1, got {config.limit}")
     draws = config.likelihood
     require(draws in (None, "all") or draws >= 1, f"likelihood must be all or at least 1 draw, got {draws}")
-    check_types(config.get("logger"), "logger")
 
 
 def check_generation(config: DictConfig) -> None:

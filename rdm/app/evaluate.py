@@ -9,6 +9,7 @@ from omegaconf import DictConfig
 
 from rdm.app.checks import check_evaluation, chosen
 from rdm.app.run_folder import git_commit
+from rdm.app.schema import check_types
 from rdm.app.sweeps import JobResult, sweeping
 from rdm.app.targets import build
 from rdm.app.trained_model import TrainedModel
@@ -96,5 +97,6 @@ def finish(config: DictConfig, model: TrainedModel, results: Path, row: dict[str
         config.run_dir = str(results.parent / "logs" / row["evaluation"])
         decoded = {"decoding": row["strategy"], "schedule": schedule_name(row), "steps": row.get("steps")}
         config.choices = {**model.run.choices, **chosen(), **decoded}
+        check_types(config.logger, "logger")
         log_row(instantiate(config.logger), row)
     return JobResult(main_value(row), row)

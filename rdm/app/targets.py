@@ -47,7 +47,7 @@ def find_target(target: str, key: str) -> Any:
             return found
     if target.startswith("torch.optim."):
         found = _import(target, key)
-        if inspect.isclass(found) and found.__module__.startswith("torch.optim.") and _optimises(found):
+        if inspect.isclass(found) and f"{found.__module__}.".startswith("torch.optim.") and _optimises(found):
             return found
     raise UserError(f"{key}: {target} is not a class of this package, and a configuration can name no other code")
 

@@ -45,9 +45,9 @@ class TrainedModel:
     def load(cls, ckpt: str | None, average: int = 1, device: str = "auto", int8: bool = False) -> "TrainedModel":
         """Load EMA weights (averaged over checkpoints if ``average > 1``) onto ``device``."""
         run = RunFolder.open(ckpt)
+        system, cost = load_system(run.folder, stamped(*run.checkpoints(average)))
         files = (run.folder / name for name in ("config.yaml", "codec.json", "tokenizer.json"))
         codec = load_codec(run.folder, stamped(*files))
-        system, cost = load_system(run.folder, stamped(*run.checkpoints(average)))
         system = move(system, device)
         if int8:
             kind = next(system.parameters()).device.type
@@ -140,9 +140,9 @@ def load_data(folder: Path, files: Stamped, codec: Codec) -> TextDataModule:
 @lru_cache(maxsize=1)
 def load_system(folder: Path, files: Stamped) -> tuple[System, dict[str, Any]]:
     run = RunFolder(folder)
+    states = [read_checkpoint(file) for file, _ in files]  # first: one of an earlier version may have other classes
     config, codec = run.config, Codec.load(folder)
     system = build(config.system, "system", System)
-    states = [read_checkpoint(file) for file, _ in files]
     for (file, _), state in zip(files, states, strict=True):
         check_fits(file, state, OmegaConf.to_container(config.system, resolve=True), codec.tokenizer)
     weights = average_weights([state["state_dict"] for state in states])

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rdm.decoding.transition import Outcome, Progress, Router, State, actions, top_k
 from rdm.cross_entropy import rows_at_once
+from rdm.decoding.transition import Outcome, Progress, Router, State, actions, top_k
 from rdm.errors import require
 
 

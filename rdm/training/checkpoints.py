@@ -11,7 +11,7 @@ from rdm.data.tokenizer import Tokenizer
 from rdm.errors import UserError, require
 from rdm.files import atomic_write
 
-FORMAT = 1
+FORMAT = 2
 """Version of the keys and values in a checkpoint; other versions are refused."""
 
 

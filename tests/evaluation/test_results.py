@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from rdm.compare import paired_bootstrap
 from rdm.errors import UserError
 from rdm.evaluation.hypotheses import Outputs, read_hypotheses, write_hypotheses
-from rdm.evaluation.results import Row, append, find_row, fingerprint, read_results
+from rdm.evaluation.results import Row, append, find_row, read_results
+from rdm.hashing import settings_hash
 
 ODD = "x\n\r\u2028\0\x85👩\u200d👧\u202e\ufeff" * 500
 
@@ -69,7 +70,7 @@ def test_rows_are_read_as_written(rows: list[Row]) -> None:
         for row in rows:
             append(file, row)
         assert read_results([file]) == read_results([folder]) == rows
-    assert [fingerprint(row) for row in rows] == [fingerprint(dict(reversed(row.items()))) for row in rows]
+    assert [settings_hash(row) for row in rows] == [settings_hash(dict(reversed(row.items()))) for row in rows]
 
 
 @given(texts=st.lists(st.tuples(st.text(), st.text(), st.text()), min_size=1, max_size=4))
@@ -106,8 +107,8 @@ def test_find_row(tmp_path: Path) -> None:
 
 
 def test_fingerprint_depends_on_values_only() -> None:
-    assert fingerprint({"a": 1, "b": [2]}) == fingerprint({"b": [2], "a": 1})
-    assert fingerprint({"a": 1}) != fingerprint({"a": 2})
+    assert settings_hash({"a": 1, "b": [2]}) == settings_hash({"b": [2], "a": 1})
+    assert settings_hash({"a": 1}) != settings_hash({"a": 2})
 
 
 def test_hypotheses_are_read_as_written(tmp_path: Path) -> None:

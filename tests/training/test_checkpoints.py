@@ -139,6 +139,6 @@ def test_loading_runs_no_code(file: Path, tmp_path: Path) -> None:
 def test_other_formats_are_refused(content: Any, found: int | None, file: Path) -> None:
     """Other format versions, and files that are not checkpoints."""
     AtomicCheckpointIO().save_checkpoint(content, file)
-    with pytest.raises(UserError, match=f"has checkpoint format {found}, but this version of rdm reads format 1"):
+    with pytest.raises(UserError, match=f"has checkpoint format {found}, but this version of rdm reads format 2"):
         read_checkpoint(file)
     assert_same(load_archive(file), content)
