@@ -125,6 +125,5 @@ def test_figures_of_one_row(tmp_path: Path) -> None:
     """A horizontal line across the axes is no point of the x axis."""
     draw_figures([make_row("rdm", 10, 20)], "sacrebleu", tmp_path)
     ticks = re.findall("<!-- ([0-9.]+) -->", (tmp_path / "iterations.svg").read_text())  # comments of Matplotlib
-    assert "10.0" in ticks
-    assert "9.6" not in ticks
+    assert ticks[:5] == ["0", "5", "10", "15", "20"]
     draw_figures([make_row("greedy", None, 20)], "sacrebleu", tmp_path)
