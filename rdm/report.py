@@ -1,11 +1,13 @@
-"""``python -m rdm.report PATH...``: tables and figures from the results of runs and sweeps."""
+"""``python -m rdm.report PATH...``: tables, figures and learning curves of runs and sweeps."""
 
 from pathlib import Path
 
 from rdm.app.arguments import Parser
 from rdm.app.scripts import run_module
+from rdm.app.training_runs import find_training_runs, read_training_runs
 from rdm.errors import require
-from rdm.evaluation.report import print_table, write_report
+from rdm.evaluation.curves import final_values_table
+from rdm.evaluation.report import print_cells, print_table, write_report
 from rdm.evaluation.results import check_writable, read_results
 from rdm.evaluation.tables import check_rows, metrics_of
 
@@ -18,15 +20,21 @@ def main() -> None:
     parser.add_argument("--metric", help="metric to print and draw (default: the first one of the results)")
     arguments = parser.parse_args()
     rows = read_results(arguments.paths)
-    require(len(rows) > 0, f"no results below {', '.join(arguments.paths)}; run evaluate.py first")
+    runs = read_training_runs(find_training_runs(arguments.paths))
+    below = ", ".join(arguments.paths)
+    require(bool(rows or runs), f"no results and no training metrics below {below}; run train.py or evaluate.py first")
     check_rows(rows)
     known = metrics_of(rows)
-    require(arguments.metric in (None, *known), f"--metric {arguments.metric} is not one of {', '.join(known)}")
+    if arguments.metric is not None:
+        require(bool(rows), f"--metric {arguments.metric}: no results below {below}; run evaluate.py first")
+        require(arguments.metric in known, f"--metric {arguments.metric} is not one of {', '.join(known)}")
     first = Path(arguments.paths[0])
     folder = arguments.out or (first if first.is_dir() else first.parent)
     check_writable(folder / "report.md")
     print_table(rows, arguments.metric)
-    for file in write_report(rows, folder, arguments.metric):
+    if runs:
+        print_cells(*final_values_table(runs))
+    for file in write_report(rows, folder, arguments.metric, runs):
         print(f"wrote {file}")
 
 

@@ -173,7 +173,10 @@ GENERATE: list[tuple[list[str], str]] = [
 MODULES: list[tuple[list[str], str]] = [
     (["rdm.report"], "required: paths; python -m rdm.report --help lists the options"),
     (["rdm.report", "nowhere"], "nowhere does not exist; name run folders, sweep folders or results files"),
-    (["rdm.report", "{world}/folder"], "no results below {world}/folder; run evaluate.py first"),
+    (
+        ["rdm.report", "{world}/folder"],
+        "no results and no training metrics below {world}/folder; run train.py or evaluate.py first",
+    ),
     (["rdm.report", "{world}/rows_empty.jsonl"], "run evaluate.py first"),
     (["rdm.report", "{world}/rows_cut.jsonl"], "{world}/rows_cut.jsonl, line 1 is not a result row"),
     (["rdm.report", "{world}/rows_list.jsonl"], "{world}/rows_list.jsonl, line 1 is not a result row"),

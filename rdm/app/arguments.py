@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from rdm.app.run_folder import RunFolder, runs_in
-from rdm.errors import UserError
+from rdm.errors import UserError, require
 
 RENAMED = {"system.pairing": "system.copies"}
 """Former names of keys."""
@@ -29,6 +29,23 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; {self.prog} --help lists the options")
+
+
+def split_key_values(arguments: Iterable[str], keys: Sequence[str]) -> tuple[list[Path], dict[str, str]]:
+    """Separate existing paths from ``key=value``, for modules that are not run by Hydra."""
+    paths, values = [], {}
+    for argument in arguments:
+        key, separator, value = argument.partition("=")
+        if Path(argument).exists():
+            paths.append(Path(argument))
+        elif separator and key in keys:
+            require(bool(value), f"{key}: a value is needed")
+            values[key] = value
+        else:
+            known = ", ".join(f"{each}=..." for each in keys)
+            what = f"{key}: no such key" if separator and "/" not in key else f"{argument} does not exist"
+            raise UserError(f"{what}; give run or sweep folders and {known}")
+    return paths, values
 
 
 def debug_requested(arguments: Iterable[str]) -> bool:

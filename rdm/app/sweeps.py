@@ -19,14 +19,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from rdm.app.errors import exit_with_message
+from rdm.app.training_runs import WITHOUT_EFFECT, label_runs, read_training_runs
 from rdm.errors import UserError, require
 from rdm.hashing import settings_hash
 
 JOURNAL = "jobs.jsonl"
 LONGEST_NAME = 200  # bytes; file systems allow 255
 UNSAFE = re.compile(r"[^\w.,=+~-]")
-# Overrides that change how a job runs, but not its result.
-WITHOUT_EFFECT = ("debug=", "redo=", "resume=")
 
 
 def job_id(overrides: Sequence[str]) -> str:
@@ -60,6 +59,7 @@ class JobResult:
 
     value: float = nan
     row: dict[str, Any] | None = None  # the result row of an evaluation
+    run: str | None = None  # the run folder of a training
     failure: str | None = None
 
     def __float__(self) -> float:
@@ -79,6 +79,7 @@ class Journal(Callback):
 
     def __init__(self, script: str) -> None:
         self.script, self.sweep = script, uuid4().hex
+        self.name: str | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         from rdm.app.composition import register
@@ -88,6 +89,7 @@ class Journal(Callback):
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         self.folder = Path(config.hydra.sweep.dir)
+        self.name = config.hydra.runtime.choices.get("sweep")  # of the file in conf/sweep; None without one
         Journal.started = self
         try:
             check_sweep(config, self.script)
@@ -140,24 +142,32 @@ def check_sweep(config: DictConfig, script: str) -> None:
 
 
 def finish_sweep() -> bool:
-    """Print table, best trial and failures of the sweep this process started; False if a job failed."""
+    """Print tables, best trial, failures and next command of the sweep this process started; False if a job failed."""
     journal = Journal.started
     if journal is None:
         return True
-    from rdm.evaluation.report import print_table
+    from rdm.evaluation.curves import final_values_table
+    from rdm.evaluation.report import print_cells, print_table
 
     jobs = journal.jobs()
     rows = [job["row"] for job in jobs if job["row"] is not None]
     if rows:
         print_table(rows)
+    trained = [Path(job["run"]) for job in jobs if job["run"] is not None]
+    if trained:
+        print_cells(*final_values_table(read_training_runs(trained)))
     best = journal.folder / "optimization_results.yaml"
     if best.exists():
         print(best.read_text(encoding="utf-8"), end="")
     failed = [job for job in jobs if job["failure"] is not None]
-    shared = set.intersection(*(set(job["overrides"]) for job in jobs)) if len(jobs) > 1 else set()
     if failed:
         print(f"{len(failed)} of {len(jobs)} jobs failed:", file=sys.stderr)
-    for job in failed:
-        own = " ".join(each for each in job["overrides"] if each not in shared)
-        print(f"  {own}: {job['failure']}", file=sys.stderr)
+    labels = label_runs([job["overrides"] for job in jobs])
+    for job, label in zip(jobs, labels, strict=True):
+        if job in failed:
+            print(f"  {label or ' '.join(job['overrides'])}: {job['failure']}", file=sys.stderr)
+    if trained:
+        sweep = "" if journal.name is None else f" sweep={journal.name}"
+        print(f"learning curves: python -m rdm.report {journal.folder}")
+        print(f"done: python evaluate.py ckpt={journal.folder}{sweep}")
     return not failed

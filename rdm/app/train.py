@@ -19,6 +19,7 @@ from rdm.app.resume import compatible_checkpoint, initialize, use_initial_codec
 from rdm.app.run_folder import RunFolder, warn
 from rdm.app.sweeps import JobResult, recorded_value, sweeping
 from rdm.app.train_log import copy_output
+from rdm.app.training_runs import run_name
 from rdm.data.module import TextDataModule
 from rdm.errors import require
 from rdm.training.checkpoints import AtomicCheckpointIO
@@ -33,7 +34,7 @@ def job(config: DictConfig) -> JobResult:
     run, resume = RunFolder(Path(config.run_dir)), sweeping() or config.resume == "auto"
     if sweeping() and run.finished:
         print(f"already finished: {config.run_dir}")
-        return JobResult(recorded_value())
+        return JobResult(recorded_value(), run=config.run_dir)
     check_training(config)
     quiet_lightning()
     rank = getattr(rank_zero_only, "rank", None) or 0
@@ -72,14 +73,15 @@ def fit(config: DictConfig, run: RunFolder, resume: bool) -> JobResult:
         trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
     rank_zero_only(run.mark_finished)()
     print_once(f"done: python evaluate.py ckpt={config.run_dir}")
-    return JobResult(float(trainer.callback_metrics.get("val/bleu", nan)))
+    return JobResult(float(trainer.callback_metrics.get("val/bleu", nan)), run=config.run_dir)
 
 
 def build_module(config: DictConfig, data: TextDataModule) -> TrainingModule:
     """The system, fitted to the data, with its optimiser; ``config`` is completed with what the run folder records."""
     data.check()
     config.vocab = {**config.vocab, **asdict(data.codec.vocab)}
-    config.choices = {**chosen(), "steps": config.decoding.get("steps")}
+    name = run_name(config.name, HydraConfig.get().overrides.task, config.seed)
+    config.choices = {**chosen(), "steps": config.decoding.get("steps"), "seed": config.seed, "name": name}
     system = instantiate(config.system)
     system.check(instantiate(config.decoding))
     system.fit_to(data.target_counts)

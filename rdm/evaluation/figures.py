@@ -1,6 +1,7 @@
 """Figures from result rows; files are reproducible to the byte."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -19,6 +20,26 @@ def draw_figures(rows: Sequence[Row], metric: str, folder: Path, suffix: str = "
     Args:
         suffix: appended to the names of the files, before the extension.
     """
+    series: Series = {}
+    for line, columns in group_rows(rows, metric).items():
+        groups = {step: columns[step] for step in sort_steps(columns) if metric_values(columns[step], metric)}
+        if groups:
+            series[", ".join(filter(None, line))] = groups
+    plots = {"iterations": plot_iterations, "speed": plot_speed, "ablation": plot_bars}
+    return [
+        file
+        for name, plot in plots.items()
+        for file in draw_figure(partial(plot, series=series, metric=metric), folder / f"{name}{suffix}", metric)
+    ]
+
+
+def draw_figure(plot: Callable[[Any], None], file: Path, ylabel: str) -> list[Path]:
+    """Draw one figure and write it as PNG and SVG.
+
+    Args:
+        plot: draws on the axes it is given.
+        file: path of the files without extension.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -26,29 +47,43 @@ def draw_figures(rows: Sequence[Row], metric: str, folder: Path, suffix: str = "
 
     shades = matplotlib.colormaps["tab20"].colors  # type: ignore[attr-defined]
     twenty = pyplot.cycler(color=[*shades[::2], *shades[1::2]])  # the ten default colours, then their pale versions
-    series: Series = {}
-    for (system, decoding), columns in group_rows(rows, metric).items():
-        groups = {step: columns[step] for step in sort_steps(columns) if metric_values(columns[step], metric)}
-        if groups:
-            series[f"{system}, {decoding}"] = groups
     files = []
     # SVG ids are random without a salt, and files carry date and software version unless disabled below.
     with pyplot.rc_context({"svg.hashsalt": "rdm", "axes.prop_cycle": twenty}):
-        for name, plot in (("iterations", plot_iterations), ("speed", plot_speed), ("ablation", plot_bars)):
-            canvas, axes = pyplot.subplots(figsize=(6, 4))
-            plot(axes, series, metric)
-            axes.set(ylabel=metric)
-            axes.grid(alpha=0.3)
-            axes.set_axisbelow(True)
-            if series:
-                outside = len(series) > MAX_LEGEND_INSIDE
-                anchor = (1, 1) if outside else None
-                axes.legend(fontsize="small", loc="upper left" if outside else "best", bbox_to_anchor=anchor)
-            for kind, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
-                files.append(folder / f"{name}{suffix}{kind}")
-                canvas.savefig(files[-1], dpi=150, metadata=metadata, bbox_inches="tight")
-            pyplot.close(canvas)
+        canvas, axes = pyplot.subplots(figsize=(6, 4))
+        plot(axes)
+        axes.set(ylabel=ylabel)
+        axes.grid(alpha=0.3)
+        axes.set_axisbelow(True)
+        widen_single_values(axes)
+        if entries := len(axes.get_legend_handles_labels()[1]):
+            outside = entries > MAX_LEGEND_INSIDE
+            anchor = (1, 1) if outside else None
+            axes.legend(fontsize="small", loc="upper left" if outside else "best", bbox_to_anchor=anchor)
+        for kind, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
+            files.append(file.with_name(file.name + kind))
+            canvas.savefig(files[-1], dpi=150, metadata=metadata, bbox_inches="tight")
+        pyplot.close(canvas)
     return files
+
+
+def widen_single_values(axes: Any) -> None:
+    """Give an axis on which all points have one value readable limits with that value in the middle.
+
+    Matplotlib's own limits are the value ± 5%, with ticks such as 9.6 iterations.
+    """
+    lines = [line for line in axes.lines if line.get_transform() == axes.transData]  # not those across the axes
+    for values, axis, limits in (
+        ({x for line in lines for x in line.get_xdata()}, axes.xaxis, axes.set_xlim),
+        ({y for line in axes.lines for y in line.get_ydata()}, axes.yaxis, axes.set_ylim),
+    ):
+        if len(values) != 1:
+            continue
+        (value,) = values
+        if axis.get_scale() == "log":
+            limits(value / 10, value * 10)
+        else:
+            limits(*sorted((0, 2 * value)) if value else (-1, 1))
 
 
 def plot_iterations(axes: Any, series: Series, metric: str) -> None:
@@ -62,6 +97,7 @@ def plot_iterations(axes: Any, series: Series, metric: str) -> None:
         if None in means:
             axes.axhline(means[None], linestyle="--", color=color, label=label)
     axes.set(xlabel="iterations")
+    axes.locator_params(axis="x", integer=True)
 
 
 def plot_speed(axes: Any, series: Series, metric: str) -> None:
@@ -86,3 +122,5 @@ def plot_bars(axes: Any, series: Series, metric: str) -> None:
         deviations = [stdev(each) if len(each) > 1 else 0.0 for each in values]
         axes.bar(left, [mean(each) for each in values], width, align="edge", yerr=deviations, label=label)
     axes.set_xticks(range(len(steps)), [steps_heading(step) for step in steps])
+    if len(steps) == len(series) == 1:
+        axes.set_xlim(-1, 1)  # a single bar would fill the figure

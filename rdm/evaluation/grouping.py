@@ -1,20 +1,33 @@
 """Which result rows share a cell of a table, and how its line is labelled.
 
-Rows of one cell differ in seeds alone. A label names the settings in which the rows of a system and strategy differ:
+Rows of one cell differ in seeds alone. Labels name the settings in which rows differ, in the column they belong to:
 
-    rdm, transition Unconditional, gumbel_scale 1.0
-    rdm, transition PosteriorStep
+    system                             decoding                                          evaluation
+    rdm_absorbing, reweighting linear  rdm, transition Unconditional, gumbel_scale 1.0   limit 100
+    rdm_absorbing, reweighting linear  rdm, transition PosteriorStep                     limit 200
 """
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from rdm.evaluation.results import Row
 from rdm.evaluation.settings import Settings, compared_settings, metric_value
 
-Key = tuple[str, str]  # system, label of the decoding
-Groups = dict[Key, dict[int | None, list[Row]]]  # then by number of iterations: one row per seed
 
+class Line(NamedTuple):
+    """The labels of a line: the model with how it was trained, the decoding, and how its output was measured."""
+
+    system: str
+    decoding: str
+    evaluation: str = ""
+
+
+Member = tuple[Row, Settings]
+Groups = dict[Line, dict[int | None, list[Row]]]  # then by number of iterations: one row per seed
+
+MODEL_SETTINGS = ("choices", "run", "checkpoint_step", "average", "int8")
+"""Settings that make a model, by the first part of their keys; shown with the system."""
 FOLLOWS_FROM = {"run": "choices.", "text": "split", "sentences": "split"}
 """Settings left out of labels where others, given by the start of their keys, already tell the rows apart."""
 
@@ -29,29 +42,50 @@ def group_rows(rows: Sequence[Row], metric: str, *others: str) -> Groups:
         others: further metrics of the table, whose signatures and settings must agree within a group as well.
     """
     runs: dict[str, str] = {}
-    strategies: dict[Key, list[tuple[Row, Settings]]] = {}
+    systems: dict[str, list[Member]] = {}
     for row in (row for row in rows if metric in row["metrics"]):
         run = runs.setdefault(row["recipe"], row["run"])
         settings = compared_settings({**row, "run": run}, (metric, *others))
-        strategies.setdefault((row["system"], row["strategy"]), []).append((row, settings))
-    table: dict[Key, dict[int | None, dict[tuple[int, int], Row]]] = {}
-    for (system, strategy), members in sorted(strategies.items()):
-        measured = [settings for row, settings in members if metric_value(row, metric) is not None]
-        differences = Differences(measured or [members[0][1]])
-        for row, settings in members:
-            label = ", ".join([strategy, *differences.label(settings)])
-            seeds = table.setdefault((system, label), {}).setdefault(row.get("steps"), {})
-            seed = row["train_seed"], row["seed"]
-            if metric_value(row, metric) is not None or seed not in seeds:
-                seeds[seed] = row
-    return {key: {steps: list(seeds.values()) for steps, seeds in columns.items()} for key, columns in table.items()}
+        systems.setdefault(row["system"], []).append((row, settings))
+    table: dict[Line, dict[int | None, dict[tuple[int, int], Row]]] = {}
+    for system, models in sorted(systems.items()):
+        trained = _differences(models, metric)
+        strategies: dict[str, list[Member]] = {}
+        for row, settings in models:
+            strategies.setdefault(row["strategy"], []).append((row, settings))
+        for strategy, members in sorted(strategies.items()):
+            decoded = _differences(members, metric)
+            for row, settings in members:
+                line = Line(
+                    ", ".join([system, *trained.label(settings, "model")]),
+                    ", ".join([strategy, *decoded.label(settings, "decoding")]),
+                    ", ".join(decoded.label(settings, "evaluation")),
+                )
+                seeds = table.setdefault(line, {}).setdefault(row.get("steps"), {})
+                seed = row["train_seed"], row["seed"]
+                if metric_value(row, metric) is not None or seed not in seeds:
+                    seeds[seed] = row
+    return {line: {steps: list(seeds.values()) for steps, seeds in columns.items()} for line, columns in table.items()}
+
+
+def _differences(members: Sequence[Member], metric: str) -> "Differences":
+    """The differences of the rows in which the metric has a value, or else of the first row alone."""
+    measured = [settings for row, settings in members if metric_value(row, metric) is not None]
+    return Differences(measured or [members[0][1]])
+
+
+def setting_column(key: str) -> str:
+    """Which label a setting belongs to: ``model``, ``decoding`` or ``evaluation``."""
+    first = key.partition(".")[0]
+    return "model" if first in MODEL_SETTINGS else first if first == "decoding" else "evaluation"
 
 
 def group_by_data(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Group rows by data set, each of which has its own tables."""
+    """Group rows by data set and split, each of which has its own tables; the test split is not named."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(str(row.get("data")), []).append(row)
+        split = "" if row["split"] == "test" else f" ({row['split']})"
+        groups.setdefault(f"{row.get('data')}{split}", []).append(row)
     return dict(sorted(groups.items()))
 
 
@@ -69,12 +103,14 @@ class Differences:
         varied = [key for key in self.keys if any(len(values) > 1 for values in self.values[key].values())]
         self.names = {key: self._short(key) for key in varied if not self._implied(key)}
 
-    def label(self, settings: Settings) -> list[str]:
-        """``name value`` for every difference that applies to ``settings``."""
+    def label(self, settings: Settings, column: str) -> list[str]:
+        """``name value`` for every difference in a column (see :func:`setting_column`) that applies to ``settings``."""
         return [
             f"{name} {settings.get(key)}"
             for key, name in self.names.items()
-            if len(self.values[key].get(parents(settings, key), ())) > 1 and compares(settings, key)
+            if setting_column(key) == column
+            and len(self.values[key].get(parents(settings, key), ())) > 1
+            and compares(settings, key)
         ]
 
     def _values(self, key: str) -> dict[tuple[str, ...], set[str]]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from rdm.evaluation.grouping import Line
+
 
 def markdown(header: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     """A Markdown table; line breaks and bars in cells are escaped."""
@@ -16,7 +18,7 @@ def latex(header: Sequence[str], body: Iterable[Sequence[str]], notes: str) -> s
         [
             r"\begin{table}",
             r"\centering",
-            rf"\begin{{tabular}}{{ll{'r' * (len(header) - 2)}}}",
+            rf"\begin{{tabular}}{{{''.join('l' if name in Line._fields else 'r' for name in header)}}}",
             r"\toprule",
             lines[0],
             r"\midrule",

@@ -6,7 +6,7 @@ from math import inf, nan
 from statistics import mean, stdev
 
 from rdm.errors import require
-from rdm.evaluation.grouping import group_by_data, group_rows
+from rdm.evaluation.grouping import Line, group_by_data, group_rows
 from rdm.evaluation.published import published_value
 from rdm.evaluation.results import Row
 from rdm.evaluation.settings import metric_value
@@ -73,10 +73,17 @@ def steps_heading(step: int | None) -> str:
     return "token by token" if step is None else f"{step} iterations"
 
 
+def label_columns(lines: Iterable[Line]) -> Cells:
+    """The first columns of a table; ``evaluation`` is left out if all its cells are empty."""
+    cells = list(lines)
+    count = 3 if any(line.evaluation for line in cells) else 2
+    return list(Line._fields[:count]), [list(line[:count]) for line in cells]
+
+
 def iterations_table(rows: Sequence[Row], metric: str) -> Cells:
     """One metric: a line per system and decoding, a column per number of iterations."""
     groups = group_rows(rows, metric)
-    header, body = ["system", "decoding"], [list(key) for key in groups]
+    header, body = label_columns(groups)
     for step in sort_steps(step for columns in groups.values() for step in columns):
         add_columns(header, body, steps_heading(step), [columns.get(step, []) for columns in groups.values()], metric)
     return header, body
@@ -88,11 +95,13 @@ def metrics_table(rows: Sequence[Row], metrics: Sequence[str]) -> Cells:
     This is the paper's layout for QG, QQP and WikiText. Rows without the first metric are left out.
     """
     groups = group_rows(rows, *metrics)
-    lines = [(key, step) for key, columns in groups.items() for step in sort_steps(columns)]
-    header = ["system", "decoding", "iterations"]
-    body = [[*key, "" if step is None else str(step)] for key, step in lines]
+    lines = [(line, step) for line, columns in groups.items() for step in sort_steps(columns)]
+    header, body = label_columns(line for line, _ in lines)
+    header.append("iterations")
+    for cells, (_, step) in zip(body, lines, strict=True):
+        cells.append("" if step is None else str(step))
     for metric in metrics:
-        add_columns(header, body, metric, [groups[key][step] for key, step in lines], metric)
+        add_columns(header, body, metric, [groups[line][step] for line, step in lines], metric)
     return header, body
 
 

@@ -1,7 +1,7 @@
-// Adds a slider and playback. Without JavaScript the page shows all iterations.
+// Adds a slider, playback and a list of sentences to jump to. Without JavaScript the page shows all iterations.
 (() => {
   const $ = (id) => document.getElementById(id);
-  const slider = $("slider"), play = $("play"), all = $("all");
+  const slider = $("slider"), play = $("play"), all = $("all"), jump = $("jump");
   const lists = [...document.querySelectorAll(".steps")].map((list) => [...list.children]);
   const last = Number(slider.max);
   const pause = Math.max(100, Math.min(800, 15000 / (last + 1))); // ms; playback takes 15 seconds at most
@@ -58,6 +58,7 @@
     " ": toggle,
   };
   document.addEventListener("keydown", (event) => {
+    if (event.target === jump) return; // the list handles its keys itself
     const action = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     const presses = event.key === " " && event.target.closest("button, summary"); // the focused element handles space
     if (!action || presses || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -69,6 +70,20 @@
   $("back").addEventListener("click", keys.ArrowLeft);
   $("forward").addEventListener("click", keys.ArrowRight);
   all.addEventListener("click", () => showAll(all.getAttribute("aria-pressed") === "false"));
+
+  if (jump !== null) {
+    jump.addEventListener("change", () => {
+      const sentence = $(jump.value);
+      sentence.scrollIntoView();
+      sentence.focus({ preventScroll: true }); // so that the keys step again
+    });
+    // The list shows the sentence at the top of the window.
+    const sentences = [...document.querySelectorAll(".example")];
+    document.addEventListener("scroll", () => {
+      const visible = sentences.find((sentence) => sentence.getBoundingClientRect().bottom > innerHeight / 4);
+      if (visible && document.activeElement !== jump) jump.value = visible.id;
+    }, { passive: true });
+  }
 
   document.querySelector(".player").hidden = false;
   showAll(false);

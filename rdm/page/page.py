@@ -1,5 +1,6 @@
 """Rendering of the decoding page: one HTML file with style and script inside."""
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,8 +44,22 @@ def render(examples: Sequence[Example]) -> str:
     """Render a self-contained HTML page."""
     last = max(len(trajectory.steps) for example in examples for trajectory in example.trajectories) - 1
     return TEMPLATES.get_template("page.html").render(
-        examples=examples, names=STATE_NAMES, mask=MASK, last=last, token_widths=token_widths
+        examples=examples,
+        names=STATE_NAMES,
+        mask=MASK,
+        last=last,
+        token_widths=token_widths,
+        text_direction=text_direction,
     )
+
+
+def text_direction(*texts: str) -> str:
+    """``rtl`` or ``ltr``: the direction of the first letter of the first text that has one, as ``dir=auto`` decides.
+
+    ``dir=auto`` itself would change from iteration to iteration: masks have no direction, noise has any.
+    """
+    kinds = (unicodedata.bidirectional(character) for text in texts for character in text)
+    return next(("ltr" if kind == "L" else "rtl" for kind in kinds if kind in ("L", "R", "AL")), "ltr")
 
 
 def token_widths(trajectory: Trajectory) -> dict[int, int]:

@@ -16,7 +16,7 @@ from rdm.training.lightning_internals import prepend_csv_rows, read_csv_rows
 
 GROUPED_BY = ("data", "system", "diffusion", "reweighting")
 """Config groups that make up the W&B group, over whose seeds W&B averages curves."""
-TAGS = (*GROUPED_BY, "decoding", "schedule", "steps")
+TAGS = (*GROUPED_BY, "decoding", "schedule", "steps", "seed")
 
 
 class CSVLogger(lightning.CSVLogger):
@@ -43,7 +43,9 @@ def wandb_logger(
 
     Args:
         job_type: ``train`` or ``evaluate``.
-        choices: the choice of each config group, from which the W&B group and tags are made.
+        choices: the choice of each config group, from which the W&B group and tags are made; also ``steps``, ``seed``
+            and ``name`` of the training run.
+        name: name of the W&B run; default: that of the training run, for an evaluation followed by its decoding.
     """
     try:
         import wandb
@@ -56,7 +58,7 @@ def wandb_logger(
     return WandbLogger(
         project=project,
         save_dir=save_dir,
-        name=name,
+        name=name or wandb_run_name(job_type, choices),
         id=wandb_run_id(Path(save_dir)) if job_type == "train" else None,
         offline=offline,
         group="/".join(str(choices[each]) for each in GROUPED_BY if each in choices),
@@ -64,6 +66,15 @@ def wandb_logger(
         tags=[f"{each}:{choices[each]}" for each in TAGS if each in choices],
         **mode,
     )
+
+
+def wandb_run_name(job_type: str, choices: Mapping[str, Any]) -> str | None:
+    """Return e.g. ``rdm_absorbing reweighting=linear seed=1``, and for an evaluation also ``: rdm, 10 iterations``."""
+    name = choices.get("name")
+    if job_type == "train" or name is None:
+        return name
+    steps = choices.get("steps")
+    return f"{name}: {choices['decoding']}" + ("" if steps is None else f", {steps} iterations")
 
 
 def wandb_run_id(folder: Path) -> str:

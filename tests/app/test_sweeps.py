@@ -258,7 +258,7 @@ def test_a_sweep_of_evaluations(trained: tuple[Path, str], tmp_path: Path) -> No
     shutil.copytree(trained[0], folder)
     command = ["evaluate.py", "sweep=reweighting", f"ckpt={folder}", f"hydra.sweep.dir={tmp_path / 'evaluate'}"]
     first = script(*command, "decoding.steps=2").stdout
-    for line in ("rdm, reweighting linear", "vanilla, reweighting constant"):
+    for line in ("rdm_absorbing, reweighting linear", "rdm_absorbing, reweighting constant"):
         assert line in first
     again = script(*command, "decoding.steps=2,3").stdout
     assert again.count("already") == 4

@@ -1,6 +1,7 @@
 """Tables and reports from result rows."""
 
 import hashlib
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -66,21 +67,26 @@ def test_training_seeds_of_a_recipe_are_averaged() -> None:
     other = make_row("rdm", 2, 14, train_seed=2, run="outputs/b")
     assert table_body(make_row("rdm", 2, 10), other) == [["rdm_absorbing", "rdm", "12.00 ± 2.83"]]
     assert table_body(make_row("rdm", 2, 10), {**other, "recipe": "5678"}) == [
-        ["rdm_absorbing", "rdm, run outputs/a", "10.00"],
-        ["rdm_absorbing", "rdm, run outputs/b", "14.00"],
+        ["rdm_absorbing, run outputs/a", "rdm", "10.00"],
+        ["rdm_absorbing, run outputs/b", "rdm", "14.00"],
     ]
 
 
 def test_runs_are_labelled_by_their_config_choices() -> None:
-    """Runs with equal choices are labelled by their folders."""
+    """In the column of the system, also where only some decodings differ in them; equal choices: by their folders."""
     choices = {"model": "tiny", "diffusion/pairing": "single", "reweighting": "linear"}
     first = make_row("rdm", 2, 10, choices=choices)
     other = make_row("rdm", 2, 14, recipe="5678", run="outputs/b", choices={**choices, "reweighting": "original"})
-    assert [line[1] for line in table_body(first, other)] == ["rdm, reweighting linear", "rdm, reweighting original"]
+    both = ["rdm_absorbing, reweighting linear", "rdm_absorbing, reweighting original"]
+    assert [line[:2] for line in table_body(first, other)] == [[label, "rdm"] for label in both]
+    vanilla = {**first, "strategy": "vanilla"}
+    assert [line[:2] for line in table_body(vanilla, other)] == [[both[1], "rdm"], [both[0], "vanilla"]]
     unpaired = {**other, "choices": {**choices, "diffusion/pairing": "conditioned"}}
-    assert [line[1] for line in table_body(first, unpaired)] == ["rdm, pairing single", "rdm, pairing conditioned"]
+    labels = [line[0] for line in table_body(first, unpaired)]
+    assert labels == ["rdm_absorbing, pairing single", "rdm_absorbing, pairing conditioned"]
     longer = {**other, "choices": choices}
-    assert [line[1] for line in table_body(first, longer)] == ["rdm, run outputs/a", "rdm, run outputs/b"]
+    labels = [line[0] for line in table_body(first, longer)]
+    assert labels == ["rdm_absorbing, run outputs/a", "rdm_absorbing, run outputs/b"]
     third = make_row("rdm", 2, 20, recipe="9", run="outputs/c", choices=choices)
     assert len(table_body(first, other, third)) == 3
 
@@ -93,9 +99,38 @@ def test_rows_with_different_settings_are_not_averaged() -> None:
     ]
     other = {"sacrebleu": {"value": 20, "signature": "nrefs:8"}}
     assert table_body(make_row("rdm", 2, 10), make_row("rdm", 2, 20, metrics=other)) == [
-        ["rdm_absorbing", "rdm, signature nrefs:1", "10.00"],
-        ["rdm_absorbing", "rdm, signature nrefs:8", "20.00"],
+        ["rdm_absorbing", "rdm", "signature nrefs:1", "10.00"],
+        ["rdm_absorbing", "rdm", "signature nrefs:8", "20.00"],
     ]
+
+
+def test_columns_hold_the_settings_they_are_named_after(tmp_path: Path) -> None:
+    """Training, decoding and evaluation; the third column is there only if it has content, also in LaTeX."""
+    rows = [
+        make_row("rdm", 2, value, choices={"reweighting": weight}, recipe=weight, schedule=schedule, limit=limit)
+        for value, (weight, schedule, limit) in enumerate(itertools.product("ab", "cd", (5, 6)))
+    ]
+    header, lines = iterations_table(rows, "sacrebleu")
+    assert header == ["system", "decoding", "evaluation", "2 iterations"]
+    assert lines[1] == ["rdm_absorbing, reweighting a", "rdm, schedule c", "limit 6", "1.00"]
+    assert len(lines) == 8
+    assert r"\begin{tabular}{lllr}" in latex(header, lines, notes="")
+    assert metrics_table(rows, ["sacrebleu"])[0] == ["system", "decoding", "evaluation", "iterations", "sacrebleu"]
+
+
+def test_splits_have_separate_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows of the training split are not mixed with those of the test split, and their caption says so."""
+    rows = [make_row("rdm", 2, 10, text="s"), make_row("rdm", 2, 90, split="train", text="t", sentences=20)]
+    files = write_report(rows, tmp_path)
+    page = files[0].read_text()
+    test, train = page.split("## toy (train): sacrebleu")
+    assert "| rdm_absorbing | rdm | 10.00 |" in test
+    assert "sacrebleu nrefs:1; data: toy; sentences: 10\n" in test
+    assert "| rdm_absorbing | rdm | 90.00 |" in train
+    assert "sacrebleu nrefs:1; data: toy (train); sentences: 20\n" in train
+    assert {"iterations_toy.png", "iterations_toy_train.png"} <= {file.name for file in files}
+    print_table(rows)
+    assert "data: toy (train)" in capsys.readouterr().out
 
 
 def test_skipped_metrics_are_not_averaged() -> None:
@@ -119,7 +154,7 @@ def test_bars_in_cells_are_escaped(tmp_path: Path) -> None:
     """Signatures contain bars and may be part of a label."""
     entries = [make_row("rdm", 2, 10, metrics={"x": {"value": 10, "signature": f"a|draws:{n}"}}) for n in (1, 2)]
     page = write_report(entries, tmp_path)[0].read_text()
-    assert r"| rdm_absorbing | rdm, signature a\|draws:2 | 10.00 |" in page
+    assert r"| rdm_absorbing | rdm | signature a\|draws:2 | 10.00 |" in page
     assert markdown(["a"], [["b\n| c"]]) == "| a |\n| --- |\n| b \\| c |"
 
 

@@ -76,7 +76,7 @@ def make_row(decoding: Toy, scorer: Scorer | None = None, value: str = "abc", **
 
 
 def labels(*rows: Row, metric: str = "length") -> list[str]:
-    return [label for _, label in group_rows(rows, metric)]
+    return [", ".join(filter(None, line[1:])) for line in group_rows(rows, metric)]
 
 
 def test_router_argument_reaches_row_hash_and_table() -> None:
@@ -182,7 +182,7 @@ def test_all_metrics_of_a_table_are_compared() -> None:
     for row, scorer in zip(rows, (Other("words"), Other("letters"), None), strict=True):
         row["metrics"] |= {"other": scorer(["abcd"], [[]]).row()} if scorer else {}
     _, body = metrics_table(rows, ["length", "other"])
-    assert [line[1] for line in body] == ["toy, other.unit words", "toy, other.unit letters", "toy"]
+    assert [line[1:3] for line in body] == [["toy", "other.unit words"], ["toy", "other.unit letters"], ["toy", ""]]
     assert labels(*rows) == ["toy"]
 
 

@@ -1,5 +1,6 @@
 """The decoding page in Chromium."""
 
+import dataclasses
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,13 +11,14 @@ from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
 from rdm.decoding.trace import TokenState
 from rdm.page.page import render
 from rdm.page.trajectory import Example, trace_decoding
 from tests.builders import sampler, tiny_system, toy_data
-from tests.page.helpers import EVIL, EXAMPLES, LONG, SHORT
+from tests.page.helpers import EVIL, EXAMPLES, LONG, SHORT, trajectory
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromium-driver")
@@ -164,6 +166,42 @@ def test_view_of_all_iterations(page: webdriver.Chrome) -> None:
     assert visible(page) == expected(0)
     page.find_element(By.ID, "all").send_keys(Keys.SPACE)
     assert visible(page) == rows
+
+
+def test_jump_to_a_sentence(page: webdriver.Chrome) -> None:
+    """The list scrolls to the sentence and shows the one in view; afterwards the keys step, not the list."""
+    page.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 300, "deviceScaleFactor": 1, "mobile": True}
+    )
+    jump = page.find_element(By.ID, "jump")
+    assert jump.accessible_name == "Jump to a sentence"
+    Select(jump).select_by_index(1)
+    top = page.execute_script('return document.getElementById("sentence-2").getBoundingClientRect().top')
+    assert abs(top) < 2
+    press(page, Keys.ARROW_RIGHT)
+    assert (current_iteration(page), jump.get_attribute("value")) == (1, "sentence-2")
+    page.execute_script("scrollTo(0, 0)")
+    WebDriverWait(page, 20).until(lambda _: jump.get_attribute("value") == "sentence-1")
+    page.execute_script("arguments[0].focus()", jump)
+    press(page, "a")
+    assert visible(page) == expected(1)  # typed in the list, it selects a sentence
+
+
+def test_right_to_left_text_does_not_change_sides(page: webdriver.Chrome, tmp_path: Path) -> None:
+    """The first position is at the right edge from the first iteration on, when all tokens are masks."""
+    decoded = dataclasses.replace(trajectory("rtl", LONG, "שלום"), output="שלום")
+    file = tmp_path / "rtl.html"
+    file.write_text(render([Example("a source", [], [decoded])]), encoding="utf-8")
+    page.get(file.as_uri())
+    edges = """
+        const tokens = [...document.querySelectorAll("[aria-current] .token")];
+        return tokens.map((token) => token.getBoundingClientRect().left);
+    """
+    first = page.execute_script(edges)
+    assert first == sorted(first, reverse=True)
+    for _ in range(LAST):
+        press(page, Keys.ARROW_RIGHT)
+        assert page.execute_script(edges) == first
 
 
 def test_all_iterations_are_shown_without_javascript(page: webdriver.Chrome) -> None:

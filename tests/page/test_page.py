@@ -1,10 +1,11 @@
 """The HTML of the decoding page."""
 
+import dataclasses
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-from rdm.page.page import Page, merge_examples, render, token_widths
+from rdm.page.page import Page, merge_examples, render, text_direction, token_widths
 from rdm.page.trajectory import Example
 from tests.page.helpers import EVIL, EVIL_ATTRIBUTE, EXAMPLES, LONG, NEW, NOISE, SHORT, trajectory
 
@@ -60,6 +61,25 @@ def test_page_has_every_token_of_every_iteration() -> None:
 def test_token_widths_are_those_of_the_longest_text() -> None:
     """A mask counts as two characters."""
     assert token_widths(trajectory("x", [[NOISE, NOISE], [NEW, NOISE]], "longest")) == {0: 7, 1: 2}
+
+
+def test_direction_of_the_output_holds_from_the_first_iteration_on() -> None:
+    """Masks lead at first, and have no direction; without a letter in the output the source decides."""
+    texts = {("שלום world", "a"): "rtl", ("hello עולם", "م"): "ltr", ("12 .", "مرحبا"): "rtl", ("", ""): "ltr"}
+    for (output, source), direction in texts.items():
+        assert text_direction(output, source) == direction
+        decoded = dataclasses.replace(trajectory("long", LONG), output=output)
+        tags = Tags(render([Example(source, [], [decoded])])).tags
+        shown = [attributes["dir"] for _, attributes in tags if attributes.get("class") == "tokens"]
+        assert shown == [direction] * len(LONG)
+
+
+def test_list_of_sentences_is_for_several_examples() -> None:
+    several, single = (Tags(render(examples)) for examples in (EXAMPLES, EXAMPLES[:1]))
+    targets = [attributes["value"] for name, attributes in several.tags if name == "option"]
+    assert targets == [attributes["id"] for name, attributes in several.tags if name == "section"]
+    assert "1. a source" in several.text
+    assert "select" not in [name for name, _ in single.tags]
 
 
 def test_examples_of_one_source_are_merged() -> None:
