@@ -16,7 +16,7 @@ from rdm.evaluation.tables import Cells
 METRICS_FILE = "metrics.csv"
 DRAWN = re.compile(r"train/loss|val/.+|(train/)?lr.*")
 """Metrics that are drawn: loss, everything measured at validation, learning rates."""
-FINAL = ("train/loss", "val/loss", "val/nats_per_token", "val/perplexity", "val/bleu")
+FINAL = ("val/loss", "val/nats_per_token", "val/perplexity", "val/bleu")
 """Metrics whose final values are in the table, as far as the runs have them."""
 
 Curve = list[tuple[int, float]]
@@ -81,4 +81,4 @@ def final_values_table(runs: Sequence[TrainingRun]) -> Cells:
         steps = [step for points in run.curves.values() for step, _ in points]
         values = [f"{run.curves[name][-1][1]:.4g}" if name in run.curves else "" for name in names]
         body.append([run.label, str(max(steps)) if steps else "", *values])
-    return ["run", "last logged step", *names], body
+    return ["run", "step", *names], body

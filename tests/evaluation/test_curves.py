@@ -71,8 +71,8 @@ def test_curves_are_read_with_their_steps(tmp_path: Path) -> None:
     curves = read_curves(file)
     assert curves == {"lr-AdamW": [(0, 0.1)], "train/loss": [(1, 3.5), (3, 3.0)], "val/loss": [(3, 2.5)]}
     assert final_values_table([TrainingRun("a", curves), TrainingRun("b", {})]) == (
-        ["run", "last logged step", "train/loss", "val/loss"],
-        [["a", "3", "3", "2.5"], ["b", "", "", ""]],
+        ["run", "step", "val/loss"],
+        [["a", "3", "2.5"], ["b", "", ""]],
     )
     for broken in ("step,x\n1,word\n", "x\n1\n", "step,x\n,1\n", "step,x\n1,2,3\n"):
         file.write_text(broken)
