@@ -2,23 +2,25 @@
 
 import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import DictConfig
 
-from rdm.app import generate
+from rdm.app import distil, generate
 from rdm.app.composition import compose_config
 from rdm.app.line_files import generate_lines
 from rdm.app.trained_model import TrainedModel
 from rdm.data.toy_language import ToyLanguage
+from rdm.decoding.base import Decoding
 from rdm.errors import UserError
 from rdm.evaluation import generation
 from tests.scripts import script
 from tests.test_end_to_end import SMALL
 
+Work = Callable[[TrainedModel, Decoding, DictConfig], None]
 FAST = [*SMALL, "trainer.max_steps=2", "trainer.val_check_interval=2", "callbacks.sampling=null"]
 PAIRS = [(source, targets[0]) for source, targets in ToyLanguage().pairs(7, 3)]
 SOURCES = [source for source, _ in PAIRS]
@@ -95,8 +97,8 @@ class Killed(BaseException):
     """Stands for the end of the process."""
 
 
-def interrupt(monkeypatch: pytest.MonkeyPatch, run: Path, batches: int, *overrides: str) -> None:
-    """Run generate.py's work in this process until ``batches`` are stored."""
+def interrupt(monkeypatch: pytest.MonkeyPatch, work: Work, run: Path, batches: int, *overrides: str) -> None:
+    """Run the work of generate.py in this process until ``batches`` are stored."""
     decode, count = generation.decode_batch, iter(range(batches))
 
     def stopping(*arguments: Any) -> Any:
@@ -109,8 +111,9 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, run: Path, batches: int, *overrid
     decoding = model.decoding(config.decoding)
     with monkeypatch.context() as patch:
         patch.setattr(generation, "decode_batch", stopping)
+        patch.setattr(distil, "overridden_keys", lambda section: [])  # there is no command line
         with pytest.raises(Killed):
-            generate_lines(model, decoding, config)
+            work(model, decoding, config)
 
 
 def test_killed_command_continues(rdm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +122,7 @@ def test_killed_command_continues(rdm: Path, tmp_path: Path, monkeypatch: pytest
     source.write_text("\n".join(with_blanks()))
     options = [f"input={source}", "batch_size=2", "decoding.steps=3", "decoding.temperature=1.0"]
     script("generate.py", f"ckpt={rdm}", *options, f"output={whole}")
-    interrupt(monkeypatch, rdm, 2, *options, f"output={output}")
+    interrupt(monkeypatch, generate_lines, rdm, 2, *options, f"output={output}")
     partial = tmp_path / "out.jsonl.partial"
     assert not output.exists()
     with partial.open("a") as stream:
@@ -205,16 +208,19 @@ def test_distillation(ar: Path, tmp_path: Path) -> None:
     )
 
 
-def test_distillation_continues(ar: Path, tmp_path: Path) -> None:
+def test_distillation_continues(ar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stored batches of an unfinished folder are used; a folder with other content is refused."""
     whole, folder = tmp_path / "whole", tmp_path / "folder"
-    options = [f"ckpt={ar}", "decoding.beam_size=1", "batch_size=100"]
-    script("generate.py", *options, f"distil={whole}")
-    shutil.copytree(whole, folder)
-    refused = script("generate.py", *options, "seed=2", f"distil={folder}", code=2).stderr
-    assert "holds the output of other settings" in refused
+    options = ["decoding.beam_size=1", "batch_size=100"]
+    script("generate.py", f"ckpt={ar}", *options, f"distil={whole}")
+    interrupt(monkeypatch, distil.distil, ar, 1, *options, f"distil={folder}")
+    assert [file.name for file in folder.iterdir()] == ["train.partial"]
+    done = script("generate.py", f"ckpt={ar}", *options, f"distil={folder}")
+    assert f"resuming {folder}: 100 of 200 texts are done" in done.stderr
+    assert (folder / "train.target").read_text() == (whole / "train.target").read_text()
     (folder / "card.md").unlink()
-    assert f"{folder} is not empty" in script("generate.py", *options, f"distil={folder}", code=2).stderr
+    refused = script("generate.py", f"ckpt={ar}", *options, f"distil={folder}", code=2).stderr
+    assert refused == f"error: distil: {folder} is not empty; choose another folder\n"
 
 
 def test_rescoring(rdm: Path, ar: Path, tmp_path: Path) -> None:
