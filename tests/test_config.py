@@ -81,7 +81,7 @@ def test_every_file_without_underscore_can_be_chosen(group: str) -> None:
 def test_files_with_underscore_are_not_offered(group: str) -> None:
     """The message for a choice that does not exist names the choices and no shared part."""
     with pytest.raises(ConfigCompositionException) as caught:
-        compose_only(SCRIPTS.get(group, "train"), f"{group}=missing")
+        compose_only(SCRIPTS.get(group, "train"), f"{group}=zzz")
     message = explain(caught.value)
     assert message is not None
     assert message.split(f"Available options in '{group}': ")[1].split() == choices(group)

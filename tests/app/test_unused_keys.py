@@ -8,6 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from rdm.app.checks import OPTIONS, READ
+from rdm.app.composition import compose_config
 from rdm.app.unused_keys import unused_keys
 from tests.scripts import script
 from tests.test_end_to_end import SMALL
@@ -79,6 +80,8 @@ NOT_RECORDED = {
     "debug",  # read from the arguments, before there is a configuration
     "diffusion.name",  # referred to by name
     "diffusion.vanilla",  # referred to by decoding=vanilla
+    "distil",  # decides the use of generate.py, in checks.generation_use
+    "interactive",
     "job_type",  # referred to by logger=wandb
 }
 
@@ -86,20 +89,32 @@ NOT_RECORDED = {
 def test_options_are_read_by_the_code_of_the_scripts(tmp_path: Path) -> None:
     """Two steps of training, a sweep of evaluations and a generation read every key that the checks accept."""
     run = tmp_path / "run"
-    runs = {
-        "train": [*SMALL, "trainer.max_steps=2", "trainer.val_check_interval=2", f"hydra.run.dir={run}"],
-        "evaluate": [
-            *("-m", f"ckpt={run}", "decoding.steps=2,3", "limit=2", "likelihood=1"),
-            f"hydra.sweep.dir={tmp_path / 'sweep'}",
-        ],
-        "generate": [f"ckpt={run}", "decoding.steps=2", f"page={tmp_path / 'page.html'}", "trace=true"],
-    }
-    reads: dict[str, set[str]] = {}
-    for name, overrides in runs.items():
+    lines, decoded = tmp_path / "lines.txt", tmp_path / "decoded.txt"
+    lines.write_text("a\n")
+    decode = [f"ckpt={run}", "decoding.steps=2"]
+    runs = [
+        ("train", [*SMALL, "trainer.max_steps=2", "trainer.val_check_interval=2", f"hydra.run.dir={run}"]),
+        (
+            "evaluate",
+            [
+                "-m",
+                f"ckpt={run}",
+                "decoding.steps=2,3",
+                "limit=2",
+                "likelihood=1",
+                f"hydra.sweep.dir={tmp_path / 'sweep'}",
+            ],
+        ),
+        ("generate", [*decode, f"page={tmp_path / 'page.html'}", "trace=true"]),
+        ("generate", [f"ckpt={run}", "score=true", f"input={lines}", f"targets={lines}", f"output={decoded}"]),
+    ]
+    reads: dict[str, set[str]] = {name: set() for name, _ in runs}
+    for name, overrides in runs:
         script("tests/record_reads.py", name, str(tmp_path / name), *overrides)
-        reads[name] = set(json.loads((tmp_path / name).read_text()))
-    for name in runs:
+        reads[name] |= set(json.loads((tmp_path / name).read_text()))
+    for name in reads:
         unread = set(get_type_hints(OPTIONS[name])) - reads[name] - NOT_RECORDED
+        unread &= set(unused_keys(compose_config(name, []), READ[name]))  # the others are referred to
         assert not unread, f"{name}: nothing reads {unread}; remove them, or add a run here that does"
     roots = {root for root in READ["train"] if not root.startswith("sweep.")}  # which Hydra reads
     assert roots - set.union(*reads.values()) <= NOT_RECORDED
