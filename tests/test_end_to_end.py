@@ -160,7 +160,9 @@ def test_generate_compares_decodings_on_one_page(run: Path, tmp_path: Path) -> N
 
 
 def test_generate_without_trace_writes_no_page(run: Path, tmp_path: Path) -> None:
-    done = script("generate.py", f"ckpt={run}", "sentences=2", f"page={tmp_path / 'page.html'}", "decoding.steps=2")
+    refused = script("generate.py", f"ckpt={run}", f"page={tmp_path / 'page.html'}", code=2).stderr
+    assert refused == "error: page has no effect without trace=true\n"
+    done = script("generate.py", f"ckpt={run}", "sentences=2", "decoding.steps=2")
     assert done.stdout.count("reference: ") == 2
     assert not any(tmp_path.iterdir())
 

@@ -5,6 +5,7 @@ keys that belong to no config group. This module is imported before torch and Li
 """
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from hydra.core.hydra_config import HydraConfig
@@ -169,6 +170,11 @@ def check_training_files(config: DictConfig) -> None:
     """Check that the run to continue and the files of the training text exist."""
     from rdm.data.corpus import Corpus, Files
 
+    if RunFolder(Path(config.run_dir)).finished and HydraConfig.get().mode is RunMode.MULTIRUN:
+        return  # not trained again
+    typed = {override.partition("=")[0] for override in HydraConfig.get().overrides.task}
+    both = config.data.get("hold_out") and config.data.get("valid") and {"data.valid", "+data.valid"} & typed
+    require(not both, f"data.valid={config.data.get('valid')} and data.hold_out cannot be combined: leave one out")
     if config.ckpt is not None:
         RunFolder.open(config.ckpt)
     if config.data.get("corpus") is not None:
@@ -214,6 +220,7 @@ def check_generation(config: DictConfig) -> None:
     for key in sorted(given & {"nbest", "rescore"}):
         require(config.template is None, f"{key} has no effect with a template, for which one text is decoded")
     require(config.targets is None or config.score, "targets has no effect without score=true")
+    require(config.page is None or config.trace, "page has no effect without trace=true")
     plain = config.output is not None and not config.output.endswith(".jsonl")
     require(config.nbest == 1 or not plain, "nbest: a text file has one output per line; use output=<file>.jsonl")
 

@@ -13,7 +13,7 @@ from rdm.app.errors import explain
 class CopiedStream:
     """A standard stream whose output is also appended to a file.
 
-    A line that ends in a carriage return is updated in place in the terminal, and an ordinary line in the file.
+    A line that ends in a carriage return is updated in place in the terminal, and not copied.
     """
 
     def __init__(self, stream: TextIO, file: TextIO) -> None:
@@ -23,8 +23,13 @@ class CopiedStream:
     def write(self, text: str) -> int:
         self.stream.write("\x1b[K" + text if self.in_place and text else text)
         self.in_place = text.endswith("\r") if text else self.in_place
-        self.file.write(text.replace("\r", "\n"))
+        if not text.endswith("\r"):
+            self.file.write(text)
         return len(text)
+
+    def write_to_file(self, text: str) -> None:
+        """Write text that the terminal shows in another form."""
+        self.file.write(text)
 
     def flush(self) -> None:
         self.stream.flush()

@@ -1,5 +1,6 @@
-"""Progress of a run: speed and time left to every logger, and one line per interval to the terminal or log file."""
+"""Progress of a run: speed and time left to every logger, a bar in a terminal, plain lines in a log file."""
 
+import shutil
 import sys
 import time
 from datetime import timedelta
@@ -18,16 +19,18 @@ class Progress(pl.Callback):
     """Prints step, loss, learning rate, gradient norm, target tokens per second and time left of the run.
 
     Speed and time left are also logged (``train/tokens_per_second``, ``train/seconds_left``); loggers get the other
-    values from the module and the other callbacks. In a terminal the line is updated in place.
+    values from the module and the other callbacks. In a terminal they follow a progress bar, updated in place.
 
     Args:
-        every_n_steps: optimiser steps between two lines.
+        every_n_steps: optimiser steps between two lines, or between two updates of the values behind the bar.
     """
 
     def __init__(self, every_n_steps: int) -> None:
         require(every_n_steps >= 1, f"callbacks.progress.every_n_steps must be at least 1, got {every_n_steps}")
         self.every_n_steps = every_n_steps
         self.lr = 0.0  # of the current step
+        self.line = ""  # the last one
+        self.validation_start = 0.0
         self._restart(0)
 
     def _restart(self, step: int) -> None:
@@ -53,6 +56,7 @@ class Progress(pl.Callback):
         self.counted_step = step
         self.tokens = self.tokens + batch.counts["tokens"]  # the counts of a batch are those of the whole step
         if step % self.every_n_steps != 0 and step != trainer.max_steps:
+            draw_bar(step, trainer.max_steps, self.line)
             return
         tokens = torch.tensor(float(self.tokens), device=trainer.strategy.root_device)
         tokens = trainer.strategy.reduce(tokens, reduce_op="sum") if trainer.world_size > 1 else tokens
@@ -63,15 +67,19 @@ class Progress(pl.Callback):
         for name, value in speed.items():
             pl_module.log(name, value, batch_size=1)
         values = {name: float(value) for name, value in trainer.callback_metrics.items()} | speed
-        print_line(describe_step(step, trainer.max_steps, self.lr, values))
+        self.line = describe_step(step, trainer.max_steps, self.lr, values)
+        print_line(self.line)
+        draw_bar(step, trainer.max_steps, self.line)
         self._restart(step)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.validation_start = time.monotonic()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         values = {name: value for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
         shown = ", ".join(f"{name} {float(value):.4g}" for name, value in sorted(values.items()))
         rank_zero_only(print)(f"validation at step {trainer.global_step}: {shown}", flush=True)
-        # A validation takes no part in the speed of training.
-        self.start_time = time.monotonic() if self.counted_step == self.first_step else self.start_time
+        self.start_time += time.monotonic() - self.validation_start  # the speed is that of training alone
 
 
 def describe_step(step: int, max_steps: int, lr: float, values: dict[str, float]) -> str:
@@ -94,5 +102,30 @@ def describe_step(step: int, max_steps: int, lr: float, values: dict[str, float]
 
 @rank_zero_only
 def print_line(line: str) -> None:
-    """Print a line; in a terminal the next one overwrites it."""
-    print(line, end="\r" if sys.stdout.isatty() else "\n", flush=True)
+    """Print a line, in a terminal only to the copy of the output in ``train.log``."""
+    if not sys.stdout.isatty():
+        print(line, flush=True)
+    elif (write_to_file := getattr(sys.stdout, "write_to_file", None)) is not None:
+        write_to_file(f"{line}\n")
+
+
+@rank_zero_only
+def draw_bar(step: int, max_steps: int, line: str) -> None:
+    """Draw a progress bar with the last line behind it; only in a terminal, where the next one overwrites it."""
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns - 1
+        # One write: text that ends in a carriage return is not copied to train.log.
+        sys.stdout.write(f"{bar(step, max_steps)} {line or f'step {step}'}"[:width] + "\r")
+        sys.stdout.flush()
+
+
+def bar(step: int, max_steps: int, width: int = 20) -> str:
+    """Return the share of steps done as a bar; without a last step, the number of steps.
+
+    >>> bar(5, 20, width=8)
+    '━━────── 25%'
+    """
+    if max_steps < 1:
+        return f"step {step}"
+    filled = width * step // max_steps
+    return f"{'━' * filled}{'─' * (width - filled)} {step / max_steps:.0%}"
