@@ -83,7 +83,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["+data.limits=50"], "data.limits has no effect: this configuration does not read it; did you mean limit?"),
     (["data.vocabulary=50"], "data.vocabulary has no effect: this configuration does not read it"),
     (["data.hold_out=5"], "data.hold_out=5, but there is a valid split: leave out data.hold_out"),
-    (["data.hold_out=5", "data.valid=typo"], "data.valid=typo and data.hold_out cannot be combined: leave one out"),
+    ([*TABLE, "data.hold_out=2", "data.valid=typo.tsv"], "data.valid=typo.tsv and data.hold_out cannot be combined"),
     (["data.limit=0"], "data.limit must be at least 1, or null, got 0"),
     (["data.limit=ten"], "data.limit: 'ten' is not a whole number or null"),
     ([*TABLE, "data.hold_out=12"], "data.hold_out=12 leaves no training example: the train split has 12"),
