@@ -53,15 +53,6 @@ def test_train_in_a_new_process(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoints" / "last.ckpt").is_file()
 
 
-@pytest.mark.parametrize("name", ["train", "evaluate", "generate"])
-def test_help(name: str) -> None:
-    """``--help`` refers to the config file and lists groups and keys."""
-    shown = script(f"{name}.py", "--help").stdout
-    assert f"conf/{name}.yaml" in shown.splitlines()[0]
-    assert "\nreweighting: constant, linear, original\n" in shown
-    assert "\nseed: 1\n" in shown
-
-
 def test_contents_of_the_run_folder(run: Path) -> None:
     for name in ("config.yaml", "tokenizer.json", "versions.json", "metrics.csv", "samples/step_0000006.md"):
         assert (run / name).is_file(), name

@@ -46,11 +46,10 @@ class DiffusionLanguageModel(DenoisingSystem):
     def likelihood(
         self, batch: Batch, draws: int | None = None, generator: torch.Generator | None = None
     ) -> Likelihood:
-        """Return a bound on ``-log p`` of whole windows, conditioned on symbols that are never noised."""
-        require(batch.source.shape[1] == 0, "the likelihood is defined for whole windows, without a prefix")
-        target = batch.target
-        nats = negative_log_likelihood(self.process, self.objective, self.denoise(None), target, draws, generator)
-        return Likelihood(nats, self.process.learnable(target).sum(1), self.likelihood_kind())
+        """Return a bound on ``-log p`` of what follows the prefix, given it and symbols that are never noised."""
+        target, prefix, denoise = batch.target, batch.source.shape[1], self.denoise(None)
+        nats = negative_log_likelihood(self.process, self.objective, denoise, target, draws, generator, prefix)
+        return Likelihood(nats, self.process.learnable(target)[:, prefix:].sum(1), self.likelihood_kind())
 
     @torch.inference_mode()
     def generate(

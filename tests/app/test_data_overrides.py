@@ -91,7 +91,7 @@ def test_generate_from_other_files(world: Path) -> None:
     [
         (["data.rooot=x"], "data.rooot: the data of this run has no such key; it has name, "),
         (["+data.rooot=x"], "data.rooot: the data of this run has no such key"),
-        (["data.corpus.foo=x"], "data.corpus.foo: the data of this run has no such key; it has _target_, root"),
+        (["data.corpus.foo=x"], "data.corpus.foo: the data of this run has no such key; it has _target_"),
         (["data.max_tokens=5"], "data.max_tokens has no effect on a trained model: it is used in training only"),
         (["data.tokenizer.size=5"], "data.tokenizer.size has no effect on a trained model"),
         (["data=toy_paraphrase", "data.vocabulary=5"], "data.vocabulary has no effect on a trained model"),

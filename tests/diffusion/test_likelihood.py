@@ -127,3 +127,19 @@ def test_padding_does_not_change_the_bound() -> None:
     )
     assert one.item() == 0
     assert two.item() > 0
+
+
+@pytest.mark.parametrize(("noise", "objective"), [("absorbing", REWEIGHTED), ("uniform", VariationalBound())])
+def test_bound_given_a_prefix(noise: str, objective: Objective) -> None:
+    """The first token stays clean, and only the second one contributes."""
+    process, denoise, x0 = build_process(noise, "linear", STEPS), TableDenoiser(5), (4, 5)
+    chain = Chain.of(noise, "linear", STEPS)
+    expected = kl(chain.between(0, STEPS)[x0[1]], chain.noise)
+    for t, token in product(range(1, STEPS + 1), range(VOCAB.size)):
+        weight = chain.between(0, t)[x0[1], token]
+        if weight > 0:
+            true = chain.posterior(x0[1], token, t, t - 1)
+            expected += weight * kl(true, chain.model(denoise.table[t][x0[0], token][1], token, t, t - 1))
+    tokens = torch.tensor(x0).expand(20_000, -1)
+    nats = negative_log_likelihood(process, objective, denoise, tokens, generator=seeded(1), prefix=1)
+    assert abs(nats.mean().item() - expected) < 4 * nats.std().item() / len(nats) ** 0.5 + 1e-6
