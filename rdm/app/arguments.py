@@ -18,7 +18,12 @@ from typing import NoReturn
 from rdm.app.run_folder import RunFolder, runs_in
 from rdm.errors import UserError, require
 
-RENAMED = {"system.pairing": "system.copies"}
+RENAMED = {
+    "system.pairing": "system.copies",
+    "logger.project": "logger.wandb.project",
+    "logger.offline": "logger.wandb.offline",
+    "logger.name": "logger.wandb.name",
+}
 """Former names of keys."""
 NEEDS_QUOTES = re.compile(r"[,=~()\[\]{}:' ]")
 """Characters of a path with a meaning in the override grammar of Hydra."""

@@ -133,3 +133,6 @@ def test_former_names_work_with_a_notice() -> None:
     done = script("train.py", "--cfg", "job", "system.pairing={_target_:rdm.diffusion.copies.Single}")
     assert done.stderr == "notice: system.pairing is now called system.copies\n"
     assert "_target_: rdm.diffusion.copies.Single" in done.stdout
+    done = script("train.py", "--cfg", "job", "logger=wandb", "logger.project=mine")
+    assert done.stderr == "notice: logger.project is now called logger.wandb.project\n"
+    assert "project: mine" in done.stdout
