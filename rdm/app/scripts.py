@@ -125,7 +125,9 @@ def guarded(job: Callable[[DictConfig], Any]) -> Callable[[DictConfig], Any]:
 
 def remove_unused_folder() -> None:
     """Remove the job's folder if only Hydra's own files are in it and no process holds its lock."""
-    folder = Path(HydraConfig.get().runtime.output_dir)
+    folder = Path(HydraConfig.get().runtime.output_dir).resolve()
+    if folder == Path.cwd():  # evaluate.py and generate.py have no folder
+        return
     with suppress(UserError):
         names = {file.name for file in folder.iterdir()}
         if ".hydra" in names and all(name in (".hydra", ".lock") or name.endswith(".log") for name in names):
