@@ -14,9 +14,12 @@ import copy
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
+
+from rdm.hashing import short_hash
 
 RECORD = "_constructor_arguments"
 
@@ -30,8 +33,10 @@ class Described:
             cls.__init__ = _recording(cls.__init__)  # type: ignore[method-assign]
 
     def describe(self) -> dict[str, Any]:
-        """``{"class": ..., argument: value, ...}`` as plain data; components inside are described likewise."""
-        if dataclasses.is_dataclass(self):  # their constructor is written after __init_subclass__ has run
+        """``{"class": ..., argument: value, ...}`` as plain data; components inside are described too."""
+        if dataclasses.is_dataclass(self) and RECORD not in vars(
+            self
+        ):  # their constructor is written after __init_subclass__ has run
             arguments = {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
         else:
             arguments = vars(self).get(RECORD, {})
@@ -70,9 +75,16 @@ def plain(value: Any) -> Any:
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, Sequence):
         return [plain(each) for each in value]
+    if isinstance(value, Set):
+        return sorted(plain(each) for each in value)
     if isinstance(value, functools.partial):
-        return {"class": _name(value.func), **plain(value.keywords)}
-    return str(value) if isinstance(value, Path) else _name(value)
+        positional = {"args": plain(value.args)} if value.args else {}
+        return {"class": _name(value.func), **positional, **plain(value.keywords)}
+    if isinstance(value, Enum):
+        return value.name
+    if hasattr(value, "tolist"):  # a tensor or array
+        return f"{_name(value)} {short_hash(str(value.tolist()))}"
+    return str(value) if isinstance(value, Path) or _name(value) == "dtype" else _name(value)
 
 
 def flatten(description: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -95,6 +107,8 @@ def flatten(description: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _recording(init: Callable[..., None]) -> Callable[..., None]:
     """``init``, which first records its arguments, unless the constructor of a subclass has done so."""
     signature = inspect.signature(init)
+    # 1 and 1.0 are the same setting.
+    floats = {name for name, each in signature.parameters.items() if _takes_float(each.annotation)}
     variadic = {name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD}
 
     @functools.wraps(init)
@@ -105,12 +119,19 @@ def _recording(init: Callable[..., None]) -> Callable[..., None]:
             _, *given = bound.arguments.items()
             record: dict[str, Any] = {}
             for name, value in given:
+                value = float(value) if name in floats and type(value) is int else value
                 record |= plain(value) if name in variadic else {name: plain(value)}
             # As plain data: a reference to a module would keep it alive, and in every copy of this object.
             object.__setattr__(self, RECORD, record)
         init(self, *args, **kwargs)
 
     return recorded
+
+
+def _takes_float(annotation: Any) -> bool:
+    """Whether an annotation is ``float``, or a union with ``float`` but not ``int``."""
+    options = get_args(annotation) or (annotation,)
+    return float in options and int not in options
 
 
 def _name(value: Any) -> str:

@@ -1,5 +1,6 @@
 """Terms of a training loss, as objectives and systems return them."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -18,3 +19,19 @@ class Term:
     total: Tensor
     unit: str
     factor: float = 1.0
+
+
+def mean_terms(terms: Sequence[Term], counts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the mean of each term by its name.
+
+    Args:
+        terms: terms with different names.
+        counts: the denominators by unit.
+    """
+    names = [term.name for term in terms]
+    if len(set(names)) < len(names):
+        raise ValueError(f"the terms of a loss need different names, got {', '.join(names)}")
+    unknown = {term.unit for term in terms} - counts.keys()
+    if unknown:
+        raise ValueError(f"System.counts does not declare {', '.join(sorted(unknown))}; it has {', '.join(counts)}")
+    return {term.name: term.total / counts[term.unit] for term in terms}

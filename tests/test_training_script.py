@@ -63,7 +63,7 @@ def test_continue_with_other_settings(short: Path, tmp_path: Path) -> None:
     changed = ["optimizer.lr=1e-2", "optimizer.betas=[0.5,0.6]", "optimizer.weight_decay=0.5", "optimizer.eps=1e-5"]
     changed += ["data.max_tokens=500", "model.dropout=0.25", "callbacks.ema.decay=0.5"]
     done = train(tmp_path / "run", f"ckpt={short}", *changed, "trainer.max_steps=7")
-    rates = rows(tmp_path / "run", "lr-AdamW")
+    rates = rows(tmp_path / "run", "train/lr")
     assert rates == pytest.approx(
         [5e-4 * step / 10000 for step in range(1, 6)] + [1e-2 * step / 10000 for step in (6, 7)]
     )
@@ -211,7 +211,7 @@ def test_log_file(short: Path) -> None:
         assert all(part in line for line in lines)
     assert "Epoch" not in printed
     assert set(printed.splitlines()) | set((short / "stderr").read_text().splitlines()) == set(log.splitlines())
-    for column in ("train/loss", "lr-AdamW", "train/gradient_norm", "train/tokens_per_second", "train/seconds_left"):
+    for column in ("train/loss", "train/lr", "train/gradient_norm", "train/tokens_per_second", "train/seconds_left"):
         assert len(rows(short, column)) == 5, column
     (nats,) = rows(short, "val/nats_per_token")
     assert 0 < nats < 20

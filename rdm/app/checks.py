@@ -151,6 +151,8 @@ def check_overrides(config: DictConfig, overrides: Iterable[str], script: str) -
     for override in overrides:
         key = override.lstrip("+~").partition("=")[0]
         require(not below(key, SET_BY_SCRIPT[script]), f"{key} cannot be set: the script sets it")
+        fixed = script in ("evaluate", "generate") and key.startswith("data/")
+        require(not fixed, f"{key} has no effect on a trained model, which has its own tokenizer: leave it out")
         # A choice of a group that has no effect is explained by check_task and check_parts.
         if "." in key and any(below(each, [key]) for each in unused):
             parent, _, name = key.rpartition(".")
@@ -279,7 +281,7 @@ def check_trainer(trainer: DictConfig) -> None:
         processes is None or devices in (processes, -1, "auto"),
         f"torchrun starts {processes} processes per machine, but trainer.devices={devices}: give both the same number",
     )
-    # Other strategies execute the command again for every rank, which would start the sweep anew; clusters do not.
+    # Other strategies execute the command again for every rank, which would restart the sweep; clusters do not.
     swept = HydraConfig.get().mode is RunMode.MULTIRUN and trainer.devices != 1 and not in_cluster_job()
     require(not swept or strategy == "ddp_fork", "with -m and several devices use trainer.strategy=ddp_fork")
 

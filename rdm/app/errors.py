@@ -28,6 +28,7 @@ HYDRA_DETAILS = (
     "full_key:",
     "reference_type=",
     "See https://hydra.cc",
+    "To append to your default list use",  # it would have no effect
     "_",  # in a list of options: shared parts, which cannot be chosen
 )
 AS_INPUT = "give any text on standard input with text=-: echo 'a text' | python generate.py ckpt=... text=-"

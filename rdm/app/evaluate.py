@@ -49,7 +49,7 @@ def job(config: DictConfig) -> JobResult:
         "sources_cut": sum(questions.cut),
         "batch_size": config.batch_size,
         "data": data_config.data.name,
-        **({"data_overrides": {key: OmegaConf.select(data_config.data, key) for key in typed}} if typed else {}),
+        **({"data_overrides": {key: plain_value(data_config.data, key) for key in typed}} if typed else {}),
     }
     evaluation = evaluation_hash(settings, scorers, config.likelihood)
     known = find_row(results, evaluation) if sweeping() and not config.redo else None
@@ -89,6 +89,12 @@ def build_scorers(config: DictConfig, data: DictConfig) -> list[Scorer]:
     metrics = config.get("metrics") or data.metrics
     require(any(metrics.values()), "metrics: name at least one")
     return [build(scorer, f"metrics.{name!s}", Scorer) for name, scorer in metrics.items() if scorer]
+
+
+def plain_value(config: DictConfig, key: str) -> Any:
+    """The value of a dotted key as JSON data."""
+    value = OmegaConf.select(config, key)
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 def schedule_name(row: dict[str, Any]) -> str | None:

@@ -15,7 +15,8 @@ def help_text(script: str) -> str:
     lines = read_script_config(script).splitlines()
     head = [line.removeprefix("#").removeprefix(" ") for line in lines[: lines.index("defaults:")]]
     keys = lines[lines.index("") + 1 : lines.index("hydra:")]
-    groups = "\n".join(_describe_group(group, meaning) for group, meaning in groups_of(script).items())
+    fixed = set() if script == "train" else {"data"}  # groups whose parts are those of the trained model
+    groups = "\n".join(_describe_group(group, meaning, group in fixed) for group, meaning in groups_of(script).items())
     return "\n".join(
         [
             *head,
@@ -32,9 +33,10 @@ def help_text(script: str) -> str:
     )
 
 
-def _describe_group(group: str, meaning: str) -> str:
+def _describe_group(group: str, meaning: str, fixed: bool) -> str:
     described = [f"  {group:<14}{meaning}", _wrap(" ".join(choices(group)), indent=18)]
-    described += [_wrap(f"{each}: {' '.join(choices(each))}", indent=18) for each in subgroups(group)]
+    parts = [] if fixed else subgroups(group)
+    described += [_wrap(f"{each}: {' '.join(choices(each))}", indent=18) for each in parts]
     return "\n".join(described)
 
 

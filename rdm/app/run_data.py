@@ -56,9 +56,8 @@ def merged(trained: dict[Any, Any], given: dict[Any, Any]) -> dict[Any, Any]:
 def check_keys(given: Mapping[Any, Any], known: Mapping[Any, Any], path: str = "data") -> None:
     """Refuse a key that the data section of the run does not have."""
     for key, value in given.items():
-        require(
-            key in known, f"{path}.{key}: the data of this run has no such key; it has {', '.join(map(str, known))}"
-        )
+        names = ", ".join(name for name in map(str, known) if not name.startswith("_")) or "none"
+        require(key in known, f"{path}.{key}: the data of this run has no such key; it has {names}")
         if isinstance(value, Mapping) and "_target_" not in value and isinstance(known[key], Mapping):
             check_keys(value, known[key], f"{path}.{key}")
 
@@ -76,7 +75,7 @@ def check_effect(config: DictConfig, key: str) -> None:
     loading = {name: module["loading"].get(name) for name in USED_OF_LOADING}
     used = {name: value for name, value in module.items() if name not in UNUSED} | {"loading": loading}
     effective = PROBE in repr((used, metrics))
-    # Runs of older versions were saved without the interpolations that refer to data.root and the like.
+    # Runs of older versions were saved without the interpolations that refer to keys such as data.root.
     in_corpus = key in probed.data.get("corpus", {})
     suggestion = f"; did you mean data.corpus.{key}?" if in_corpus else ": it is used in training only"
     require(effective, f"data.{key} has no effect on a trained model{suggestion}")

@@ -119,8 +119,15 @@ class RunFolder:
             "versions": versions,
             "data": data.fingerprint(),
             "overrides": list(overrides),
+            "initial_recipe": self._recipe_of(config.get("init")),
         }
         write_text(self.folder / "versions.json", json.dumps(record, indent=2) + "\n")
+
+    def _recipe_of(self, init: str | None) -> str | None:
+        """The recipe of the run named by ``init``, as recorded before if that run is gone when this one is resumed."""
+        if init is None:
+            return None
+        return self.initial_recipe or RunFolder.open(init, key="init").recipe()
 
     def mark_finished(self) -> None:
         """Record that training finished."""
@@ -140,8 +147,11 @@ class RunFolder:
     @property
     def overrides(self) -> list[str]:
         """The overrides the run was started with."""
-        record = self.folder / "versions.json"
-        return json.loads(record.read_text(encoding="utf-8")).get("overrides", []) if record.is_file() else []
+        return self._record().get("overrides", [])
+
+    def _record(self) -> dict[str, Any]:
+        file = self.folder / "versions.json"
+        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
     @property
     def config(self) -> DictConfig:
@@ -170,7 +180,13 @@ class RunFolder:
         data["loading"] = {name: loading[name] for name in ("max_tokens", "max_sentences")}
         trainer.pop("default_root_dir", None)
         parts = {"data": data, "trainer": trainer, **{name: config[name] for name in ("system", "optimizer")}}
-        return settings_hash({**parts, "ema": config["callbacks"].get("ema")})  # the other callbacks only observe
+        initial = {"init": self.initial_recipe} if self.initial_recipe else {}
+        return settings_hash({**parts, **initial, "ema": config["callbacks"].get("ema")})
+
+    @property
+    def initial_recipe(self) -> str | None:
+        """The recipe of the run that ``init`` named; None for a run that was trained from scratch."""
+        return self._record().get("initial_recipe")
 
     def checkpoints(self, average: int = 1) -> list[Path]:
         """The named or newest checkpoint; with ``average > 1`` that many numbered ones up to and including it."""

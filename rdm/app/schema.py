@@ -42,7 +42,7 @@ def check_types(node: Any, path: str = "") -> None:
             raise UserError(f"{_typed_key(node, key, full_key)}: a value is needed") from error
         if hints is not None and key not in hints:
             raise UserError(f"{full_key}: {node['_target_']} takes no such value; it takes {', '.join(hints)}")
-        if isinstance(value, DictConfig | ListConfig):  # first the inside of the node, whose class is looked at below
+        if isinstance(value, DictConfig | ListConfig):  # the inside of the node first; its class is checked below
             check_types(value, _typed_key(node, key, full_key))
         if hints is not None:
             check_value(value, hints[key], _typed_key(node, key, full_key))

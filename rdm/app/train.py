@@ -72,7 +72,7 @@ def fit(config: DictConfig, run: RunFolder, resume: bool) -> JobResult:
     with saving.handle_signals(trainer) if isinstance(saving, Saving) else nullcontext():
         trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
     rank_zero_only(run.mark_finished)()
-    print_once(f"done: python evaluate.py ckpt={config.run_dir}")
+    print_once(f"done: python evaluate.py ckpt={config.run_dir}{' best=true' if config.best else ''}")
     return JobResult(float(trainer.callback_metrics.get("val/bleu", nan)), run=config.run_dir)
 
 

@@ -164,8 +164,9 @@ class TrainedModel:
             require(bool(source.strip()) == bool(target.strip()), f"score: the {empty} of pair {number} is empty")
         read = encode_filled(self.codec.encode_sources, sources)
         written = encode_filled(self.codec.encode_targets, targets)
-        # Prompts of open-ended text must be equally long; batches of pairs are padded to the longer side.
-        lengths = {i: len(row) if self.system.open_ended else max(len(row), len(written[i])) for i, row in read.items()}
+        lengths = {i: max(len(row), len(written[i])) for i, row in read.items()}
+        if self.system.open_ended:  # without padding: equal prompts and equal continuations have one number
+            lengths = {i: len(row) * (self.codec.max_length + 1) + len(written[i]) for i, row in read.items()}
         batches = batches_by_length(lengths, batch_size, self.system.open_ended)
 
         def compute(number: int) -> list[SentenceScore]:

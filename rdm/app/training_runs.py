@@ -7,7 +7,7 @@ from pathlib import Path
 from rdm.app.run_folder import RunFolder
 from rdm.evaluation.curves import METRICS_FILE, TrainingRun, read_curves
 
-WITHOUT_EFFECT = ("debug=", "redo=", "resume=")
+WITHOUT_EFFECT = ("debug=", "logger=", "logger.", "redo=", "resume=")
 """Overrides that change how a job runs, but not its result."""
 
 NOT_IN_NAME = ("callbacks", "ckpt", "compile", r"data\.root", "debug", "hydra", "logger", "resume", "seed", "trainer")

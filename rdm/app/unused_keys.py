@@ -42,7 +42,7 @@ def unused_keys(config: DictConfig, roots: Iterable[str]) -> list[str]:
     unread, pending = set(values), list(roots)
     while pending:
         root = pending.pop()
-        # Below the key, or above it: the key then lies in a node that another interpolation stands for.
+        # Below the key, or above it: an interpolation may refer to a node that contains the key.
         read = {key for key in unread if below(key, [root]) or below(root, [key])}
         unread -= read
         pending += [reference for key in read for reference in references(values[key])]

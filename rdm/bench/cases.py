@@ -12,6 +12,7 @@ from rdm.app.composition import compose_config
 from rdm.bench.inputs import random_batch
 from rdm.bench.timing import Measurement, Stopwatch, time_action
 from rdm.data.batch import Batch
+from rdm.describe import with_argument
 from rdm.models.int8 import in_int8
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.base import System
@@ -166,7 +167,7 @@ def decoding(size: Size) -> Iterator[Measurement]:
     for diffusion in ("rdm_absorbing", "rdm_multinomial"):
         system, strategy = build(size.vocabulary, f"diffusion={diffusion}", "decoding=rdm", model)
         yield decode("decoding", f"{diffusion}, rdm, int8", in_int8(system.eval()), strategy, source)
-        strategy.prune_after = 4  # its effect on quality is in RESULTS.md
+        strategy = with_argument(strategy, "prune_after", 4)  # its effect on quality is in RESULTS.md
         yield decode("decoding", f"{diffusion}, rdm, pruned after 4", system, strategy, source)
         yield decode("decoding", f"{diffusion}, rdm, pruned after 4, int8", in_int8(system), strategy, source)
     system, strategy = build(size.vocabulary, "system=diffuseq")

@@ -1,4 +1,4 @@
-"""What the data package hands to a system."""
+"""Batches, as systems receive them."""
 
 from dataclasses import dataclass, field
 

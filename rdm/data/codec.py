@@ -179,12 +179,14 @@ class OpenEndedCodec(Codec):
         return torch.tensor([list(row) for row in rows], dtype=torch.int64)
 
     def batch(self, sources: Rows, targets: Rows) -> Batch:
-        """Return prompts with their continuations; shorter continuations are padded with ``<pad>``."""
+        """Return prompts with their continuations, which must be equally long: packed text has no padding."""
         require(len(sources) == len(targets), f"got {len(sources)} prompts, but {len(targets)} continuations")
-        prefix, longest = self.sources(sources), max(map(len, targets))
-        length = prefix.shape[1] + longest
+        sizes = sorted({len(row) for row in targets})
+        require(len(sizes) == 1, f"continuations that are scored together must be equally long, got {sizes} tokens")
+        prefix = self.sources(sources)
+        length = prefix.shape[1] + sizes[0]
         require(length <= self.max_length, f"prompt and continuation have {length} tokens; {self.max_length} fit")
-        rest = torch.tensor([[*row, *[self.vocab.pad] * (longest - len(row))] for row in targets], dtype=torch.int64)
+        rest = torch.tensor([list(row) for row in targets], dtype=torch.int64)
         return Batch(prefix, torch.cat([prefix, rest], 1), torch.arange(len(sources)))
 
     def template(self, text: str) -> Tensor:
@@ -205,7 +207,7 @@ def _read_settings(file: Path) -> dict[str, Any]:
     require(complete, f"{file} is not a codec: it needs the keys kind and max_length")
     kind, max_length = settings["kind"], settings["max_length"]
     known = isinstance(kind, str) and kind in KINDS
-    require(known, f"{file}: {kind!r} is no kind of codec; there are {', '.join(KINDS)}")
+    require(known, f"{file}: {kind!r} is not a kind of codec; there are {', '.join(KINDS)}")
     positive = type(max_length) is int and max_length >= 1
     require(positive, f"{file}: max_length must be a positive integer, got {max_length!r}")
     return settings

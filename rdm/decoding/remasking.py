@@ -138,12 +138,12 @@ class ReMDMLoop(Remasking):
         level = self._level(process)
         final = min(max(1, round(self.t_off * steps)), steps - 1)
         rising = min(max(1, round((1 - self.t_on) * steps)), steps - final)
+        memo["loop"] = range(rising + 1, steps - final + 1)  # iterations of the second phase
         down_to_level = [level + step for step in steps_to_visit(process.num_steps - level, rising)]
         return [*down_to_level, *[level] * (steps - rising - final), *steps_to_visit(level, final)[1:]]
 
     def sigma(self, state: State, sigma_max: float) -> float:
-        in_loop = state.t == state.s == self._level(state.process)
-        return min(self.eta, sigma_max) if in_loop else 0.0
+        return min(self.eta, sigma_max) if state.iteration in state.memo.get("loop", ()) else 0.0
 
     def _level(self, process: DiffusionProcess) -> int:
         """Return the step of 1..T whose ``alpha`` is nearest to ``alpha_on``."""

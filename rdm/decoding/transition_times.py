@@ -9,7 +9,7 @@ steps that are the transition time of a position are visited, so a row costs at 
 
 >>> from rdm.decoding.transition_times import DNDM
 >>> DNDM(a=5, b=3).describe()
-{'class': 'DNDM', 'a': 5, 'b': 3}
+{'class': 'DNDM', 'a': 5.0, 'b': 3.0}
 """
 
 from typing import Any

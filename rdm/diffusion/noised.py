@@ -45,7 +45,7 @@ class NoisedBatch:
     def keep_clean(self, prefix: Tensor) -> "NoisedBatch":
         """Restore the clean tokens of a ``prefix`` (mask ``[R, N]`` or ``[N]``) and make them unlearnable.
 
-        Positions are noised independently, so the distribution is the same as if these had never been noised.
+        Where positions are noised independently, this is the same as if the prefix had never been noised.
         """
         learnable = self.learnable & ~prefix
         return replace(self, x_t=torch.where(prefix, self.x0, self.x_t), learnable=learnable)

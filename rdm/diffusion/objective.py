@@ -64,7 +64,7 @@ class Objective(Described, ABC):
     def counts(self, target: Tensor, vocab: Vocab) -> dict[str, Tensor]:
         """Return further denominators of the terms, as scalars.
 
-        ``target [B, N]`` are the learned target tokens, on the CPU. Every diffusion system counts ``sentences``,
+        ``target [B, N]`` are the learned target tokens. Every diffusion system counts ``sentences``,
         ``tokens`` and ``ordinary`` tokens.
         """
         return {}
@@ -94,7 +94,7 @@ class ReweightedCrossEntropy(Objective):
 
     >>> from rdm.diffusion.reweighting import Linear
     >>> ReweightedCrossEntropy(Linear(), label_smoothing=0).describe()
-    {'class': 'ReweightedCrossEntropy', 'reweighting': {'class': 'Linear'}, 'label_smoothing': 0}
+    {'class': 'ReweightedCrossEntropy', 'reweighting': {'class': 'Linear'}, 'label_smoothing': 0.0}
     """
 
     def __init__(self, reweighting: Reweighting, label_smoothing: float = 0.1) -> None:

@@ -44,7 +44,7 @@ def read_curves(file: Path) -> dict[str, Curve]:
             try:
                 for name, text in row.items():
                     if name not in ("step", "epoch") and text and isfinite(value := float(text)):
-                        curves.setdefault(name, []).append((int(row["step"]), value))
+                        curves.setdefault(name, []).append((int(row["step"]) + 1, value))  # Lightning counts from 0
             except (KeyError, TypeError, ValueError) as error:
                 raise UserError(f"{file}, line {number} is not a row of training metrics") from error
     return curves

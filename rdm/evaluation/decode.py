@@ -58,7 +58,7 @@ def decode_batch(
             best.candidates.scores.tolist(),
         )
         chosen = best.candidates.chosen.tolist()
-    return DecodedBatch(texts, scores, groups, group_scores, chosen, getattr(best, "calls", None), seconds)
+    return DecodedBatch(texts, scores, groups, group_scores, chosen, best.calls, seconds)
 
 
 def decode_sources(

@@ -49,12 +49,12 @@ def group_rows(rows: Sequence[Row], metric: str, *others: str) -> Groups:
         systems.setdefault(row["system"], []).append((row, settings))
     table: dict[Line, dict[int | None, dict[tuple[int, int], Row]]] = {}
     for system, models in sorted(systems.items()):
-        trained = _differences(models, metric)
+        trained = _differences(models, (metric, *others))
         strategies: dict[str, list[Member]] = {}
         for row, settings in models:
             strategies.setdefault(row["strategy"], []).append((row, settings))
         for strategy, members in sorted(strategies.items()):
-            decoded = _differences(members, metric)
+            decoded = _differences(members, (metric, *others))
             for row, settings in members:
                 line = Line(
                     ", ".join([system, *trained.label(settings, "model")]),
@@ -68,10 +68,10 @@ def group_rows(rows: Sequence[Row], metric: str, *others: str) -> Groups:
     return {line: {steps: list(seeds.values()) for steps, seeds in columns.items()} for line, columns in table.items()}
 
 
-def _differences(members: Sequence[Member], metric: str) -> "Differences":
-    """The differences of the rows in which the metric has a value, or else of the first row alone."""
-    measured = [settings for row, settings in members if metric_value(row, metric) is not None]
-    return Differences(measured or [members[0][1]])
+def _differences(members: Sequence[Member], metrics: Sequence[str]) -> "Differences":
+    """The differences of the rows in which one of the metrics has a value, or of all rows if none has."""
+    measured = [settings for row, settings in members if any(metric_value(row, name) is not None for name in metrics)]
+    return Differences(measured or [settings for _, settings in members])
 
 
 def setting_column(key: str) -> str:

@@ -47,7 +47,7 @@ def main_value(row: Row) -> float:
 
 
 def speed_rows(rows: Iterable[Row]) -> list[Row]:
-    """The rows with decoding speed in the place of their metrics."""
+    """The rows with decoding speed instead of their metrics."""
     replaced = []
     for row in rows:
         rate, signature = row["sentences_per_second"], f"batch_size:{row.get('batch_size')}|{row.get('machine')}"

@@ -1,4 +1,4 @@
-"""The base of denoisers and causal decoders: a network and what systems ask of it."""
+"""The base of denoisers and causal decoders."""
 
 from typing import Any
 

@@ -75,7 +75,7 @@ def check_fits(file: Path, state: dict[str, Any], system: Any, tokenizer: Tokeni
     trained = state["hyper_parameters"]
     require(
         trained["tokenizer"] == tokenizer.fingerprint(),
-        f"ckpt: the tokenizer of {file} is not that of this data; use the data it was trained on",
+        f"ckpt: the tokenizer of {file} is not that of this data; use the data it was trained on, or init=<run>",
     )
     for key, saved, current in differences(trained["system"], system, "system"):
         # Dropout is not part of the weights, so a run may be continued with another.

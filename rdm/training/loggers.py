@@ -1,8 +1,6 @@
 """Loggers that continue after a resume, and W&B runs that end with their job."""
 
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -84,16 +82,6 @@ def wandb_run_id(folder: Path) -> str:
         folder.mkdir(parents=True, exist_ok=True)
         write_text(file, token_hex(4))
     return file.read_text(encoding="utf-8")
-
-
-@contextmanager
-def closing_wandb() -> Iterator[None]:
-    """Finish the W&B run at the end of a job; left open, it would receive the logs of a sweep's next job."""
-    try:
-        yield
-    finally:
-        if "wandb" in sys.modules:
-            sys.modules["wandb"].finish()
 
 
 def log_row(logger: Logger, row: Mapping[str, Any]) -> None:

@@ -13,7 +13,8 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from rdm.data.batch import Batch
 from rdm.hashing import derive_seed
-from rdm.systems.base import Likelihood, System, Term
+from rdm.systems.base import Likelihood, System
+from rdm.terms import Term, mean_terms
 from rdm.training.continuation import apply_options, get_options
 from rdm.training.lightning_internals import clip_gradients
 from rdm.training.optim import Optimization, as_optimization
@@ -75,11 +76,12 @@ class TrainingModule(pl.LightningModule):
         terms = self.system.loss(batch, torch.Generator(self.device).manual_seed(seeds["noise"]))
         # Lightning divides by the number of micro-batches, and DDP averages over ranks: undo both.
         micro_batches = self.trainer.accumulate_grad_batches * self.trainer.world_size
-        means = {term.name: term.total / counts[term.unit] * micro_batches for term in terms}
+        means = {name: mean * micro_batches for name, mean in mean_terms(terms, counts).items()}
         loss = combine(terms, means)
         self.log("train/loss", loss.detach(), prog_bar=True, sync_dist=True, batch_size=1)
         self.log_dict({f"train/{name}": mean.detach() for name, mean in means.items()}, sync_dist=True, batch_size=1)
         self.log("train/target_tokens", counts["tokens"].float(), batch_size=1)
+        self.log("train/lr", self.trainer.optimizers[0].param_groups[0]["lr"], batch_size=1)
         return loss
 
     def seeds(self, batch_idx: int) -> dict[str, int]:

@@ -19,7 +19,7 @@ class Progress(pl.Callback):
     """Prints step, loss, learning rate, gradient norm, target tokens per second and time left of the run.
 
     Speed and time left are also logged (``train/tokens_per_second``, ``train/seconds_left``); loggers get the other
-    values from the module and the other callbacks. In a terminal they follow a progress bar, updated in place.
+    values from the module. In a terminal all of them follow a progress bar.
 
     Args:
         every_n_steps: optimiser steps between two lines, or between two updates of the values behind the bar.

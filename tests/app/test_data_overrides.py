@@ -91,7 +91,7 @@ def test_generate_from_other_files(world: Path) -> None:
     [
         (["data.rooot=x"], "data.rooot: the data of this run has no such key; it has name, "),
         (["+data.rooot=x"], "data.rooot: the data of this run has no such key"),
-        (["data.corpus.foo=x"], "data.corpus.foo: the data of this run has no such key; it has _target_"),
+        (["data.corpus.foo=x"], "data.corpus.foo: the data of this run has no such key; it has root"),
         (["data.max_tokens=5"], "data.max_tokens has no effect on a trained model: it is used in training only"),
         (["data.tokenizer.size=5"], "data.tokenizer.size has no effect on a trained model"),
         (["data=toy_paraphrase", "data.vocabulary=5"], "data.vocabulary has no effect on a trained model"),
@@ -120,3 +120,10 @@ def test_refusal_by_the_scripts(name: str, world: Path) -> None:
 def test_training_needs_data(tmp_path: Path) -> None:
     refused = script("train.py", "data=as_trained", f"hydra.run.dir={tmp_path}", code=2).stderr
     assert refused.startswith("error: data=as_trained is for trained models; choose another")
+
+
+@pytest.mark.parametrize("prefix", ["", "+"])
+def test_tokenizer_of_a_trained_model_cannot_be_chosen(world: Path, prefix: str) -> None:
+    refused = script("evaluate.py", f"ckpt={world / 'run'}", f"{prefix}data/tokenizer=words", code=2).stderr
+    assert "use +" not in refused
+    assert len(refused.splitlines()) == 1

@@ -127,9 +127,11 @@ def test_prompts() -> None:
 
 
 def test_prompt_is_a_prefix_of_the_target() -> None:
-    batch = TEXT.batch([[A, B], [B, C]], TEXT.encode_targets(["c d a", "d"]))
+    batch = TEXT.batch([[A, B], [B, C]], TEXT.encode_targets(["c d a", "d a a"]))
     assert batch.source.tolist() == [[A, B], [B, C]]
-    assert batch.target.tolist() == [[A, B, C, D, A], [B, C, D, PAD, PAD]]
+    assert batch.target.tolist() == [[A, B, C, D, A], [B, C, D, A, A]]
+    with pytest.raises(UserError, match=r"scored together must be equally long, got \[1, 3\] tokens"):
+        TEXT.batch([[A, B], [B, C]], TEXT.encode_targets(["c d a", "d"]))
     with pytest.raises(UserError, match="prompt and continuation have 6 tokens; 5 fit"):
         TEXT.batch([[A, B]], [[A, B, C, D]])
 
@@ -180,8 +182,8 @@ def test_kinds_are_the_classes_of_the_package() -> None:
         ([], r"codec\.json is not a codec: it needs the keys kind and max_length"),
         ({"kind": "pairs"}, "needs the keys kind and max_length"),
         ({"kind": "pairs", "max_length": 5, "_target_": "os.system"}, "needs the keys kind and max_length"),
-        ({"kind": "os.system", "max_length": 5}, "'os.system' is no kind of codec; there are pairs, open_ended"),
-        ({"kind": ["pairs"], "max_length": 5}, "is no kind of codec"),
+        ({"kind": "os.system", "max_length": 5}, "'os.system' is not a kind of codec; there are pairs, open_ended"),
+        ({"kind": ["pairs"], "max_length": 5}, "is not a kind of codec"),
         ({"kind": "pairs", "max_length": "5"}, "max_length must be a positive integer, got '5'"),
         ({"kind": "pairs", "max_length": True}, "max_length must be a positive integer, got True"),
         ({"kind": "pairs", "max_length": 0}, "max_length must be a positive integer, got 0"),

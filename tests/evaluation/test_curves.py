@@ -37,7 +37,7 @@ def test_report_of_runs_without_results_has_the_curves(sweep: tuple[Path, str], 
     done = script("-m", "rdm.report", str(folder), f"--out={tmp_path}")
     names = {file.name for file in tmp_path.iterdir()}
     assert {"curve_train_loss.png", "curve_val_loss.svg", "curve_val_bleu.png", "report.md"} <= names
-    assert any(name.startswith("curve_lr") for name in names)
+    assert any(name.startswith("curve_train_lr") for name in names)
     assert not {"report.tex", "iterations.png"} & names
     page = (tmp_path / "report.md").read_text()
     assert "![curve_val_loss](curve_val_loss.png)" in page
@@ -69,10 +69,10 @@ def test_curves_are_read_with_their_steps(tmp_path: Path) -> None:
     file = tmp_path / "metrics.csv"
     file.write_text("epoch,lr-AdamW,step,train/loss,val/loss\n,0.1,0,,\n0,,1,3.5,\n0,,1,,nan\n0,,3,3.0,2.5\n")
     curves = read_curves(file)
-    assert curves == {"lr-AdamW": [(0, 0.1)], "train/loss": [(1, 3.5), (3, 3.0)], "val/loss": [(3, 2.5)]}
+    assert curves == {"lr-AdamW": [(1, 0.1)], "train/loss": [(2, 3.5), (4, 3.0)], "val/loss": [(4, 2.5)]}
     assert final_values_table([TrainingRun("a", curves), TrainingRun("b", {})]) == (
         ["run", "step", "val/loss"],
-        [["a", "3", "2.5"], ["b", "", ""]],
+        [["a", "4", "2.5"], ["b", "", ""]],
     )
     for broken in ("step,x\n1,word\n", "x\n1\n", "step,x\n,1\n", "step,x\n1,2,3\n"):
         file.write_text(broken)
@@ -86,7 +86,7 @@ def test_curves_are_reproducible_to_the_byte(tmp_path: Path) -> None:
     runs = [TrainingRun("a", {"train/loss": points, "train/target_tokens": points}), TrainingRun("b", {"lr": points})]
     first, second = ([file.read_bytes() for file in draw_curves(runs, tmp_path)] for _ in range(2))
     assert first == second
-    names = {"curve_train_loss.png", "curve_train_loss.svg", "curve_lr.png", "curve_lr.svg"}
+    names = {"curve_train_loss.png", "curve_train_loss.svg", "curve_train_lr.png", "curve_train_lr.svg"}
     assert {file.name for file in tmp_path.iterdir()} == names
 
 

@@ -135,8 +135,8 @@ def test_keys_are_shortened_where_that_is_unambiguous() -> None:
     """``patience`` is an argument of the decoding and of its router; ``window`` of the router alone."""
     first, second = (make_row(Toy("toy", 4, Committing(patience=p, window=w), q)) for p, w, q in ((0, 1, 2), (3, 4, 5)))
     assert labels(first, second) == [
-        "toy, router.patience 0, window 1, decoding.patience 2",
-        "toy, router.patience 3, window 4, decoding.patience 5",
+        "toy, router.patience 0.0, window 1, decoding.patience 2",
+        "toy, router.patience 3.0, window 4, decoding.patience 5",
     ]
 
 
@@ -193,3 +193,18 @@ def test_rows_with_text_settings_are_told_from_new_rows() -> None:
     assert labels(linear, cosine) == ["toy, schedule Linear()", "toy, schedule Cosine()"]
     assert labels(linear, make_row(Toy("toy", 4))) == ["toy, decoding recorded as text", "toy, decoding Toy"]
     assert compared_settings(linear, ["length"])["decoding.candidates"] == 5
+
+
+def test_rows_with_a_skipped_first_metric_are_not_merged_with_others() -> None:
+    """The table of all metrics has a line for each setting, also where only the second metric has a value."""
+    values = [(0, 10.0, 1.0), (5, None, 0.0)]
+    rows = []
+    for seed, (quality, bleu, rouge) in enumerate(values):
+        row = make_row(Toy("toy", 4, Committing(window=quality), 1))
+        skipped = {"value": None, "skipped": "needs x"}
+        row["metrics"] = {
+            "bleu": skipped if bleu is None else {"value": bleu, "signature": "s"},
+            "rouge": {"value": rouge, "signature": "s"},
+        }
+        rows.append({**row, "seed": seed})
+    assert len(group_rows(rows, "bleu", "rouge")) == 2
