@@ -86,7 +86,7 @@ def test_curves_are_reproducible_to_the_byte(tmp_path: Path) -> None:
     runs = [TrainingRun("a", {"train/loss": points, "train/target_tokens": points}), TrainingRun("b", {"lr": points})]
     first, second = ([file.read_bytes() for file in draw_curves(runs, tmp_path)] for _ in range(2))
     assert first == second
-    names = {"curve_train_loss.png", "curve_train_loss.svg", "curve_train_lr.png", "curve_train_lr.svg"}
+    names = {"curve_train_loss.png", "curve_train_loss.svg", "curve_lr.png", "curve_lr.svg"}
     assert {file.name for file in tmp_path.iterdir()} == names
 
 
