@@ -37,5 +37,5 @@ def test_decoding_needs_no_vocabulary_file_corpus_or_cache(tmp_path: Path) -> No
     assert "test.jsonl" in missing.stderr
     (moved / "codec.json").write_text('{"kind": "os.system", "max_length": 5}')
     refused = script("generate.py", f"ckpt={moved}", "text='the dog'", "decoding.steps=2", code=2)
-    assert "codec.json: 'os.system' is no kind of codec; there are pairs, open_ended" in refused.stderr
+    assert "codec.json: 'os.system' is not a kind of codec; there are pairs, open_ended" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
