@@ -66,6 +66,9 @@ def test_evaluate_other_files(world: Path) -> None:
     assert decoded == sources(world / "other" / "more.de")
     assert prefixed["data_overrides"] == {"root": str(world / "other"), "test": "more"}
     assert len({row["evaluation"] for row in (own, row, prefixed)}) == 3
+    several, decoded = evaluate(world, f"data.root={world / 'other'}", "data.test=[test,more]")
+    assert decoded == sources(world / "other" / "test.de") + sources(world / "other" / "more.de")
+    assert several["data_overrides"]["test"] == ["test", "more"]
 
 
 def test_evaluate_another_data_set(world: Path) -> None:

@@ -1,5 +1,6 @@
 """Run folders: runs of one recipe differ only in their seed."""
 
+import json
 from pathlib import Path
 
 from rdm.app.run_folder import RunFolder, to_yaml
@@ -27,3 +28,11 @@ def test_recipe_covers_everything_but_the_seed(tmp_path: Path) -> None:
         "hold_out": "data.hold_out=9",
     }.items():
         assert recipe(tmp_path / name, override) != own, override
+
+
+def test_recipe_covers_the_run_that_init_named(tmp_path: Path) -> None:
+    """Also when that run is gone, as recorded when this one started."""
+    own, initialised = recipe(tmp_path / "own"), tmp_path / "initialised"
+    assert recipe(initialised) == own
+    (initialised / "versions.json").write_text(json.dumps({"initial_recipe": own}))
+    assert RunFolder(initialised).recipe() != own

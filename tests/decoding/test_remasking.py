@@ -1,6 +1,7 @@
 """ReMDM: exact distributions against enumeration, the share of denoised tokens, plans with more than T steps."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -154,3 +155,15 @@ def test_loop_has_three_phases() -> None:
 def test_invalid_arguments(build: type[Remasking], message: str) -> None:
     with pytest.raises(UserError, match=message):
         build()
+
+
+@pytest.mark.parametrize("steps", [10, 100, 500])
+def test_loop_remasks_in_its_second_phase_only(steps: int) -> None:
+    """Also where the last phase has more iterations than the level and repeats its first step."""
+    process = make_process("absorbing", steps=50)
+    router, memo = ReMDMLoop(), dict[str, Any]()
+    plan = router.plan(process, steps, torch.zeros(0, 0, dtype=torch.bool), memo, None)
+    rising, final = round(0.45 * steps), max(1, round(0.05 * steps))
+    assert len(plan) == steps + 1
+    assert len(memo["loop"]) == steps - rising - final
+    assert all(plan[iteration - 1] == plan[iteration] for iteration in memo["loop"])
