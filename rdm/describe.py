@@ -40,7 +40,13 @@ class Described:
             arguments = {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
         else:
             arguments = vars(self).get(RECORD, {})
-        return {"class": type(self).__name__, **arguments}
+        return {"class": class_name(type(self)), **arguments}
+
+
+def class_name(kind: type) -> str:
+    """The name of a class; with its module if it is not one of this package."""
+    own = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
+    return kind.__qualname__ if own else f"{kind.__module__}.{kind.__qualname__}"
 
 
 Component = TypeVar("Component", bound=Described)

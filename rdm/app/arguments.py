@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from rdm.app.run_folder import RunFolder, runs_in
+from rdm.app.trust import check_recorded
 from rdm.errors import UserError, require
 
 RENAMED = {
@@ -118,13 +119,18 @@ def resume_overrides(arguments: Sequence[str]) -> list[str]:
         if both:
             raise UserError("ckpt continues a run, init starts a new one from its weights: leave one out")
         path = Path(argument.removeprefix("ckpt=").strip("'\""))
-        recorded = RunFolder(path if path.is_dir() else path.parent.parent).overrides
+        run = RunFolder(path if path.is_dir() else path.parent.parent)
         # Overrides of Hydra itself could name code to execute; runs started by train.py never record any.
-        excluded = ("ckpt=", "resume=", "hydra")
-        kept = [each for each in recorded if not each.lstrip("+~").startswith(excluded) and each not in arguments]
-        if recorded:
-            return [*kept, *arguments]
+        excluded = ("ckpt=", "resume=", "trust=", "hydra")
+        kept = [each for each in run.overrides if not each.lstrip("+~").startswith(excluded) and each not in arguments]
+        return [*check_recorded(kept, run.folder / "versions.json", trust_argument(arguments)), *arguments]
     return list(arguments)
+
+
+def trust_argument(arguments: Iterable[str]) -> tuple[str, ...]:
+    """The packages of ``trust=a`` or ``trust=[a,b]`` among the arguments."""
+    values = [each.removeprefix("trust=").strip("[]'\"") for each in arguments if each.startswith("trust=")]
+    return tuple(package for value in values for package in value.split(",") if package != "null")
 
 
 def expand_runs(arguments: Sequence[str]) -> list[str]:

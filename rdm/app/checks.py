@@ -16,6 +16,7 @@ from rdm.app.choices import did_you_mean, groups_of
 from rdm.app.run_folder import RunFolder
 from rdm.app.schema import check_types, check_value
 from rdm.app.targets import build, get_class_of
+from rdm.app.trust import trusted_packages
 from rdm.app.unused_keys import ROOTS, below, unused_keys
 from rdm.errors import UserError, require
 from rdm.training.best import ValidationMetric  # imports no torch
@@ -29,6 +30,7 @@ class Options:
 
     seed: int
     ckpt: str | None
+    trust: str | list[str] | None
     debug: bool
 
 
@@ -163,7 +165,7 @@ def check_overrides(config: DictConfig, overrides: Iterable[str], script: str) -
 
 def check_run(config: DictConfig) -> None:
     """Check that ``ckpt`` is a run with a checkpoint."""
-    run = RunFolder.open(config.ckpt)
+    run = RunFolder.open(config.ckpt, trust=trusted_packages(config.trust))
     assert run.config
     run.checkpoints(config.average)
 

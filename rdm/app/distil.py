@@ -9,8 +9,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from rdm.app.checks import overridden_keys
 from rdm.app.line_files import announce, command_settings, one_line
+from rdm.app.model import Model
 from rdm.app.run_folder import git_commit
-from rdm.app.trained_model import TrainedModel
 from rdm.data.corpus import Split
 from rdm.data.module import TextDataModule
 from rdm.decoding.base import Decoding
@@ -23,7 +23,7 @@ from rdm.hashing import settings_hash
 CARD = "card.md"
 
 
-def distil(model: TrainedModel, decoding: Decoding, config: DictConfig) -> None:
+def distil(model: Model, decoding: Decoding, config: DictConfig) -> None:
     """Write a folder for ``data=text_pairs``: outputs of the model as training targets, the other splits unchanged.
 
     The card is written last, so a folder with a card is complete.
@@ -56,7 +56,7 @@ def distil(model: TrainedModel, decoding: Decoding, config: DictConfig) -> None:
                 columns = ([one_line(text) for text in column] for column in data.corpus.read(split))
                 write_split(folder, split, suffixes, list(zip(*columns, strict=True)))
         facts = {
-            "Teacher": f"`{model.run.folder}`, system {model.run.config.name}, step {model.cost['steps']}",
+            "Teacher": f"`{model.run.folder}`, system {model.name}, step {model.cost['steps']}",
             "Weights": ", ".join(f"`{file.name}`" for file in model.run.checkpoints(config.average)),
             "Decoding": f"{decoding}, seed {config.seed}",
             "Source of the text": f"data `{data_config.data.name}`",

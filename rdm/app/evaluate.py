@@ -8,13 +8,14 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from rdm.app.checks import check_evaluation, chosen, overridden_keys
+from rdm.app.model import Model
+from rdm.app.open_model import load_configured, load_teacher
 from rdm.app.run_folder import git_commit
 from rdm.app.schema import check_types
 from rdm.app.sweeps import JobResult, sweeping
 from rdm.app.targets import build
-from rdm.app.trained_model import TrainedModel, load_teacher
 from rdm.errors import require
-from rdm.evaluation.decode import decode_sources
+from rdm.evaluation.generation import decode_sources
 from rdm.evaluation.hypotheses import write_hypotheses
 from rdm.evaluation.likelihood import likelihood_metrics
 from rdm.evaluation.metrics.base import Scorer
@@ -29,7 +30,7 @@ from rdm.training.training_cost import describe_machine
 def job(config: DictConfig) -> JobResult:
     """Decode a split, append a row to the results; in a sweep, a row that exists is not measured again."""
     check_evaluation(config)
-    model = TrainedModel.load(config.ckpt, config.average, config.device, config.int8, config.best)
+    model = load_configured(config)
     decoding = model.decoding(config.decoding, load_teacher(config))
     typed = overridden_keys("data")
     data_config = model.data_config(config.data, typed)
@@ -57,7 +58,8 @@ def job(config: DictConfig) -> JobResult:
         print(f"{known['system']} {decoding}: already in {results}")
         return finish(config, model, results, known)
 
-    outputs = decode_sources(model.system, decoding, model.codec, questions.rows, config.batch_size, config.seed)
+    rows, label = questions.rows, str(decoding)
+    outputs = decode_sources(model.system, decoding, model.codec, rows, config.batch_size, config.seed, label)
     hypotheses = results.parent / "hypotheses" / f"{settings_hash(settings)}.jsonl"
     write_hypotheses(hypotheses, questions.sources, questions.references, outputs)
     metrics = [scorer(outputs.texts, questions.references, questions.sources, outputs.candidates) for scorer in scorers]
@@ -102,7 +104,7 @@ def schedule_name(row: dict[str, Any]) -> str | None:
     return (row["decoding"].get("schedule") or {}).get("class")
 
 
-def finish(config: DictConfig, model: TrainedModel, results: Path, row: dict[str, Any]) -> JobResult:
+def finish(config: DictConfig, model: Model, results: Path, row: dict[str, Any]) -> JobResult:
     """Send a row to the loggers, and return it as the result of the job."""
     if config.get("logger"):
         config.run_dir = str(results.parent / "logs" / row["evaluation"])

@@ -9,11 +9,11 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from rdm.app.trained_model import EMPTY, TrainedModel
+from rdm.app.model import Model
 from rdm.decoding.base import Decoding
 from rdm.errors import UserError, require
 from rdm.evaluation.batched_work import BatchedWork, Result
-from rdm.evaluation.generation import Generated, SentenceScore
+from rdm.evaluation.generation import EMPTY, Generated, SentenceScore
 from rdm.evaluation.hypotheses import rounded
 from rdm.evaluation.results import check_writable
 from rdm.evaluation.resumable import ResumableResults
@@ -21,7 +21,7 @@ from rdm.files import write_text
 from rdm.hashing import short_hash
 
 
-def generate_lines(model: TrainedModel, decoding: Decoding, config: DictConfig) -> None:
+def generate_lines(model: Model, decoding: Decoding, config: DictConfig) -> None:
     """Decode the lines of ``input`` or of standard input; see conf/generate.yaml for the keys of ``config``."""
     sources = input_lines(config)
     work = model.generation(sources, decoding, config.batch_size, config.seed)
@@ -30,7 +30,7 @@ def generate_lines(model: TrainedModel, decoding: Decoding, config: DictConfig) 
 
     def format_results(results: Sequence[Generated | None]) -> list[str]:
         outputs = [EMPTY if result is None else result for result in results]
-        fewest = min((len(output.candidates) for output in outputs if output.candidates), default=config.nbest)
+        fewest = min((len(output.best(None)) for output in outputs if output.candidates), default=config.nbest)
         if fewest < config.nbest:
             print(f"nbest: some sources have only {fewest} candidates", file=sys.stderr)
         return LineFormat(outputs, config.nbest).lines(sources, as_json)
@@ -38,7 +38,7 @@ def generate_lines(model: TrainedModel, decoding: Decoding, config: DictConfig) 
     run_and_write(work, config.output, settings, str(decoding), format_results)
 
 
-def score_lines(model: TrainedModel, config: DictConfig) -> None:
+def score_lines(model: Model, config: DictConfig) -> None:
     """Score pairs: two tab-separated columns of ``input`` or standard input, or the files ``input`` and ``targets``."""
     sources, targets = pairs(config)
     work = model.scoring(sources, targets, config.batch_size, config.seed)
@@ -71,11 +71,11 @@ class LineFormat:
         return [
             f"{number}\t{each.score:.6g}\t{one_line(each.text)}"
             for number, output in numbered
-            for each in output.candidates[: self.nbest]
+            for each in output.best(self.nbest)
         ]
 
     def _fields(self, source: str, output: Generated) -> dict[str, Any]:
-        best = output.candidates[: self.nbest]
+        best = output.best(self.nbest)
         return {
             "source": source,
             "hypothesis": output.text,
@@ -92,7 +92,7 @@ def score_fields(result: SentenceScore | None) -> dict[str, Any]:
     return {"nats": rounded(result.nats), "tokens": result.tokens, "kind": result.kind}
 
 
-def command_settings(model: TrainedModel, config: DictConfig) -> dict[str, Any]:
+def command_settings(model: Model, config: DictConfig) -> dict[str, Any]:
     """What stored results depend on besides the text and the decoding."""
     return {
         **model.describe(),

@@ -19,6 +19,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from rdm.app.trust import check_foreign
 from rdm.errors import UserError, require
 from rdm.files import write_text
 from rdm.hashing import settings_hash
@@ -29,15 +30,20 @@ if TYPE_CHECKING:  # the module is imported before arguments are checked, and mu
 
 SECTIONS = ("name", "seed", "data", "vocab", "system", "optimizer", "decoding", "trainer")
 """Keys that every configuration of a run has."""
+NOT_BUILT = ("callbacks", "logger", "optimizer", "trainer")
+"""Sections of which nothing is built when a trained model is used."""
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "tokenizers", "sacrebleu")
 
 
 def git_commit() -> str | None:
     """The git commit of the code, marked if there are uncommitted changes; None outside a checkout."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():  # an installed package may lie below a checkout of something else
+        return None
     try:
         return subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-            cwd=Path(__file__).parent,
+            cwd=root,
             capture_output=True,
             text=True,
             check=True,
@@ -66,13 +72,18 @@ def to_yaml(config: DictConfig) -> str:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A folder with a trained model, and the checkpoint file if one was named."""
+    """A folder with a trained model, and the checkpoint file if one was named.
+
+    Attributes:
+        trust: packages besides this one whose classes its configuration may name.
+    """
 
     folder: Path
     checkpoint: Path | None = None
+    trust: tuple[str, ...] = ()
 
     @classmethod
-    def open(cls, path: str | None, key: str = "ckpt") -> "RunFolder":
+    def open(cls, path: str | None, key: str = "ckpt", trust: tuple[str, ...] = ()) -> "RunFolder":
         """A run folder, or a checkpoint file in one; ``key`` is the option that names it."""
         if path is None:
             raise UserError("ckpt: name a model, e.g. ckpt=outputs/<run> or ckpt=outputs/<run>/checkpoints/last.ckpt")
@@ -80,7 +91,7 @@ class RunFolder:
         require(place.exists(), f"{key}: {path} does not exist")
         folder = place if place.is_dir() else place.parent.parent
         require((folder / "config.yaml").is_file(), f"{key}: {folder} is not a run folder (it has no config.yaml)")
-        return cls(folder, None if place.is_dir() else place)
+        return cls(folder, None if place.is_dir() else place, trust)
 
     def at_best(self) -> "RunFolder":
         """This run folder with its best checkpoint."""
@@ -89,7 +100,12 @@ class RunFolder:
         )
         best = self.folder / "checkpoints" / "best.ckpt"
         require(best.is_file(), f"best=true: {self.folder} has no best.ckpt; train.py best=val/bleu saves one")
-        return RunFolder(self.folder, best)
+        return RunFolder(self.folder, best, self.trust)
+
+    @property
+    def writable(self) -> Path:
+        """Where files about the model are written by default: the folder itself."""
+        return self.folder
 
     # Written by training.
 
@@ -155,7 +171,15 @@ class RunFolder:
 
     @property
     def config(self) -> DictConfig:
-        """The configuration with its interpolations; nothing in it has been checked."""
+        """The configuration of the model with its interpolations; all it names may be built."""
+        config = self.full_config
+        for section in NOT_BUILT:
+            config.pop(section, None)
+        return check_foreign(config, self.folder / "config.yaml", self.trust)
+
+    @property
+    def full_config(self) -> DictConfig:
+        """The whole configuration with its interpolations; nothing in it has been checked."""
         file = self.folder / "config.yaml"
         try:
             config = OmegaConf.load(file)
@@ -169,11 +193,11 @@ class RunFolder:
     @property
     def choices(self) -> dict[str, Any]:
         """The choice for each config group in training."""
-        return OmegaConf.to_container(self.config.get("choices", {}))  # type: ignore[return-value]
+        return OmegaConf.to_container(self.full_config.get("choices", {}))  # type: ignore[return-value]
 
     def recipe(self) -> str:
         """A hash of everything that makes the model except the seed: runs of one recipe are averaged over."""
-        config = OmegaConf.to_container(self.config, resolve=True)
+        config = OmegaConf.to_container(self.full_config, resolve=True)
         assert isinstance(config, dict)
         data, trainer = dict(config["data"]["module"]), dict(config["trainer"])
         loading = data["loading"]

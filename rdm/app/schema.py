@@ -67,7 +67,7 @@ def _parameter_types(target: str, key: str) -> dict[str, Any] | None:
         functions = [vars(base)["__init__"] for base in found.__mro__[:-1] if "__init__" in vars(base)]
     types: dict[str, Any] = {}
     for function in functions:
-        parameters, known = inspect.signature(function).parameters, get_type_hints(function)
+        parameters, known = inspect.signature(function).parameters, _annotations(function)
         variadic = {name for name, each in parameters.items() if each.kind is each.VAR_KEYWORD}
         types = {name: known.get(name, Any) for name in parameters if name not in {"self", *variadic}} | types
         if not variadic:
@@ -75,6 +75,14 @@ def _parameter_types(target: str, key: str) -> dict[str, Any] | None:
         if not function.__module__.startswith(f"{PACKAGE}."):
             return None
     return types
+
+
+def _annotations(function: Any) -> dict[str, Any]:
+    """The annotations of a function; none if they name something that only a type checker imports."""
+    try:
+        return get_type_hints(function)
+    except (NameError, TypeError):
+        return {}
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -34,6 +34,7 @@ from rdm.app.composition import register
 from rdm.app.errors import exit_on_mistake, explain
 from rdm.app.help import completions, help_text
 from rdm.app.sweeps import JobResult, finish_sweep, sweeping
+from rdm.app.targets import add_working_directory
 from rdm.errors import UserError
 from rdm.locks import lock_folder
 
@@ -61,6 +62,7 @@ def run_script(name: str, *rewrites: Rewrite) -> None:
     Exit codes: 0; 1 if a job of a sweep failed; 2 for a user's mistake.
     """
     register()
+    add_working_directory()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach run_module instead of being printed by Hydra
 
     def job(config: DictConfig) -> Any:

@@ -1,12 +1,15 @@
-"""Which code a configuration may name.
+"""Classes that configurations name by ``_target_``.
 
-To build what a configuration names is to run it, and the configuration of a run may come from somebody else. So a
-``_target_`` is a class of this package, an optimiser or learning-rate schedule of PyTorch, or one of :data:`OTHERS`.
+The command line and the user's own configuration files may name any importable class. Configurations that were read
+from elsewhere have been checked by :mod:`rdm.app.trust` before they come here.
 """
 
 import inspect
+import sys
+from importlib import import_module
 from typing import Any, TypeVar
 
+from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig
 
@@ -14,7 +17,7 @@ from rdm.errors import UserError, require
 
 Kind = TypeVar("Kind")
 PACKAGE = "rdm"
-OTHERS = {
+KNOWN_TARGETS = {
     "rdm.training.loggers.wandb_logger",  # a function
     "pytorch_lightning.Trainer",
     "pytorch_lightning.callbacks.LearningRateMonitor",
@@ -23,7 +26,13 @@ OTHERS = {
     "pytorch_lightning.loggers.CSVLogger",
     "pytorch_lightning.loggers.TensorBoardLogger",
 }
-"""What a configuration may name beside the classes of this package."""
+"""What the configurations of a trained model may name besides the classes of this package."""
+
+
+def add_working_directory() -> None:
+    """Make the working directory importable, after everything that is installed: ``_target_: my_file.MyClass``."""
+    if "" not in sys.path:
+        sys.path.append("")
 
 
 def build(node: Any, key: str, kind: type[Kind]) -> Kind:
@@ -33,28 +42,44 @@ def build(node: Any, key: str, kind: type[Kind]) -> Kind:
     check_types(node, key)
     target = get_class_of(node)
     require(target is not None and issubclass(target, kind), f"{key}: this is not a {kind.__name__}")
-    return instantiate(node)
+    try:
+        return instantiate(node)
+    except InstantiationException as error:
+        if isinstance(error.__cause__, UserError):
+            raise error.__cause__ from error
+        raise
 
 
 def find_target(target: str, key: str) -> Any:
-    """The class or function a ``_target_`` names; code that may not be named is not even imported."""
-    if target in OTHERS:
-        return _import(target, key)
+    """The class or function a ``_target_`` names.
+
+    Names below ``rdm`` and ``torch.optim`` must be classes, given by the module that defines them: otherwise
+    ``rdm.data.cache.shutil.rmtree`` would count as code of this package.
+    """
+    found = _import(target, key)
+    require(callable(found), f"{key}: {target} is neither a class nor a function")
+    if target in KNOWN_TARGETS:
+        return found
     if target.startswith(f"{PACKAGE}."):
-        found = _import(target, key)
-        # Named where it is defined: "rdm.data.cache.shutil.rmtree" is not a class of this package.
-        if inspect.isclass(found) and target == f"{found.__module__}.{found.__qualname__}":
-            return found
+        own = inspect.isclass(found) and target == f"{found.__module__}.{found.__qualname__}"
+        require(own, f"{key}: {target} is not a class of this package")
     if target.startswith("torch.optim."):
-        found = _import(target, key)
-        if inspect.isclass(found) and f"{found.__module__}.".startswith("torch.optim.") and _optimises(found):
-            return found
-    raise UserError(f"{key}: {target} is not a class of this package, and a configuration can name no other code")
+        own = inspect.isclass(found) and f"{found.__module__}.".startswith("torch.optim.") and _optimises(found)
+        require(own, f"{key}: {target} is neither an optimiser nor a learning-rate schedule of PyTorch")
+    return found
 
 
 def _import(target: str, key: str) -> Any:
+    module, _, name = target.rpartition(".")
     try:
-        return get_object(target)
+        # Hydra reports every error inside the module as a missing module.
+        return getattr(import_module(module), name) if module else get_object(target)
+    except (ModuleNotFoundError, AttributeError):
+        pass
+    except Exception as error:
+        raise UserError(f"{key}: importing {module} failed: {type(error).__name__}: {error}") from error
+    try:
+        return get_object(target)  # a class inside a class
     except Exception as error:
         raise UserError(f"{key}: cannot find {target} ({str(error).splitlines()[0]})") from error
 

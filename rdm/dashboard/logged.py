@@ -136,7 +136,7 @@ def config_value(run: RunFolder, key: str) -> str:
     """The value of a key in the configuration of a run."""
     if key.startswith("choices."):
         return str(run.choices.get(key.removeprefix("choices.")))
-    return str(OmegaConf.select(run.config, key, throw_on_missing=False))
+    return str(OmegaConf.select(run.full_config, key, throw_on_missing=False))
 
 
 def compared_keys(rows: Sequence[Row]) -> list[str]:

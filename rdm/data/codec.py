@@ -65,8 +65,23 @@ class Codec(Described, ABC):
         """Return aligned sources and targets as a batch, without counts."""
 
     @abstractmethod
-    def template(self, text: str) -> Tensor:
-        """Return a target with blanks as ids ``[1, N]``: a ``_`` between spaces is one ``<mask>``."""
+    def templates(self, rows: Rows) -> Tensor:
+        """Return rows of :meth:`encode_templates` as the targets ``[B, N]`` of a batch."""
+
+    def encode_templates(self, texts: Sequence[str]) -> list[list[int]]:
+        """Encode targets with blanks: a ``_`` between spaces is one ``<mask>``."""
+        return [self._encode_template(text) for text in texts]
+
+    def _encode_template(self, text: str) -> list[int]:
+        row: list[int] = []
+        for number, words in enumerate(re.split(r"(?<!\S)_(?!\S)", text)):
+            # Byte-level tokens include the space before a word.
+            space = " " if number else ""
+            row += [self.vocab.mask] * (number > 0) + self.tokenizer.encode([(space + words.strip()).rstrip()])[0]
+        require(self.vocab.mask in row, f"template: no blank in {text!r}; write _ for every token to be filled")
+        require(self.vocab.unk not in row, f"template: {text!r} has a word that is not in the vocabulary of the model")
+        require(len(row) <= self.max_length, f"template: {len(row)} tokens are too many; up to {self.max_length} fit")
+        return row
 
     def decode(self, tokens: Tensor | Rows) -> list[str]:
         """Return the texts of rows of ids; special symbols are left out."""
@@ -115,7 +130,7 @@ class PairCodec(Codec):
     >>> rows = codec.encode_sources(["guten Tag"])
     >>> codec.pieces(codec.sources(rows)[0].tolist())
     ['<bos>', 'guten', 'Tag', '<eos>']
-    >>> codec.pieces(codec.template("good _")[0].tolist())
+    >>> codec.pieces(codec.templates(codec.encode_templates(["good _"]))[0].tolist())
     ['<bos>', 'good', '<mask>', '<eos>']
     """
 
@@ -137,16 +152,8 @@ class PairCodec(Codec):
         require(len(sources) == len(targets), f"got {len(sources)} sources, but {len(targets)} targets")
         return Batch(self.sources(sources), frame(Ragged.from_rows(targets), self.vocab), torch.arange(len(sources)))
 
-    def template(self, text: str) -> Tensor:
-        row: list[int] = []
-        for number, words in enumerate(re.split(r"(?<!\S)_(?!\S)", text)):
-            # Byte-level tokens include the space before a word.
-            space = " " if number else ""
-            row += [self.vocab.mask] * (number > 0) + self.tokenizer.encode([(space + words.strip()).rstrip()])[0]
-        require(self.vocab.mask in row, f"template: no blank in {text!r}; write _ for every token to be filled")
-        require(self.vocab.unk not in row, f"template: {text!r} has a word that is not in the vocabulary of the model")
-        require(len(row) <= self.max_length, f"template: {len(row)} tokens are too many; up to {self.max_length} fit")
-        return frame(Ragged.from_rows([row]), self.vocab)
+    def templates(self, rows: Rows) -> Tensor:
+        return frame(Ragged.from_rows(rows), self.vocab)
 
 
 class OpenEndedCodec(Codec):
@@ -189,8 +196,8 @@ class OpenEndedCodec(Codec):
         rest = torch.tensor([list(row) for row in targets], dtype=torch.int64)
         return Batch(prefix, torch.cat([prefix, rest], 1), torch.arange(len(sources)))
 
-    def template(self, text: str) -> Tensor:
-        raise UserError("template: only targets of tasks with a source can have blanks")
+    def templates(self, rows: Rows) -> Tensor:
+        return self.sources(rows)
 
 
 KINDS: dict[str, type[Codec]] = {each.kind: each for each in (PairCodec, OpenEndedCodec)}

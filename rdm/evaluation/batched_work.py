@@ -85,20 +85,23 @@ class BatchedWork(Generic[Result]):
                 reported = now
 
 
-def batches_by_length(lengths: Mapping[int, int], batch_size: int, equal_lengths: bool = False) -> list[list[int]]:
+def batches_by_length(
+    lengths: Mapping[int, tuple[int, ...]], batch_size: int, equal_lengths: bool = False
+) -> list[list[int]]:
     """Distribute texts over batches of similar length, the longest first.
 
-    >>> batches_by_length({0: 3, 2: 5, 3: 3}, batch_size=2), batches_by_length({0: 3, 2: 5, 3: 3}, 2, True)
+    >>> lengths = {0: (3,), 2: (5,), 3: (3,)}
+    >>> batches_by_length(lengths, batch_size=2), batches_by_length(lengths, 2, equal_lengths=True)
     ([[2, 0], [3]], [[2], [0, 3]])
 
     Args:
-        lengths: length of each text by its index.
+        lengths: lengths of each text (source, target) by its index; the first ones matter most.
         batch_size: maximum number of texts per batch.
         equal_lengths: whether all texts of a batch must have the same length.
     """
     require(batch_size >= 1, f"batch_size must be at least 1, got {batch_size}")
     batches: list[list[int]] = []
-    for index in sorted(lengths, key=lambda index: -lengths[index]):
+    for index in sorted(lengths, key=lambda index: lengths[index], reverse=True):
         last = batches[-1] if batches else []
         fits = 0 < len(last) < batch_size and not (equal_lengths and lengths[last[0]] != lengths[index])
         if fits:

@@ -1,4 +1,4 @@
-"""Decode many sources in batches of similar length."""
+"""Decode the sources of one batch."""
 
 import time
 from collections.abc import Sequence
@@ -6,22 +6,17 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from rich.progress import track
 from torch import Tensor
 
-from rdm.errors import require
-from rdm.evaluation.hypotheses import Outputs
+from rdm.page.trajectory import TraceCodec, Trajectory, list_trajectories
 from rdm.systems.base import System
 
 
-class SourceCodec(Protocol):
+class SourceCodec(TraceCodec, Protocol):
     """The part of :class:`rdm.data.codec.Codec` that decoding needs."""
 
-    def sources(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """Rows of ids as the sources ``[B, S]`` of a batch."""
-
-    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """The text of rows of ids."""
+    def templates(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """Rows of ids with ``<mask>`` at the positions to fill as the targets ``[B, N]`` of a batch."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +30,29 @@ class DecodedBatch:
     chosen: list[int]  # index of the returned candidate of each source
     calls: Tensor | None
     seconds: float
+    traces: list[Trajectory] | list[None]
 
 
 def decode_batch(
-    system: System, decoding: Any, codec: SourceCodec, rows: Sequence[list[int]], generator: torch.Generator
+    system: System,
+    decoding: Any,
+    codec: SourceCodec,
+    rows: Sequence[list[int]],
+    generator: torch.Generator,
+    template: Tensor | None = None,
+    model: str | None = None,
 ) -> DecodedBatch:
-    """Decode the sources ``rows`` (ids without special symbols) in one batch."""
+    """Decode sources in one batch.
+
+    Args:
+        rows: ids of the sources, without special symbols.
+        template: see :meth:`~rdm.systems.base.System.generate`.
+        model: name of the model in the traces; None records none.
+    """
     source = codec.sources(rows).to(generator.device)
+    trace = None if model is None else decoding.trace()
     began = time.perf_counter()
-    best = system.generate(source, decoding, generator)
+    best = system.generate(source, decoding, generator, trace, template)
     tokens = best.tokens.cpu()
     seconds = time.perf_counter() - began
     texts, scores = codec.decode(tokens.tolist()), best.scores.tolist()
@@ -53,48 +62,10 @@ def decode_batch(
     else:
         count = best.candidates.tokens.shape[1]
         flat = codec.decode(best.candidates.tokens.flatten(0, 1).tolist())
-        groups, group_scores = (
-            [flat[i : i + count] for i in range(0, len(flat), count)],
-            best.candidates.scores.tolist(),
-        )
+        groups = [flat[i : i + count] for i in range(0, len(flat), count)]
+        group_scores = best.candidates.scores.tolist()
         chosen = best.candidates.chosen.tolist()
-    return DecodedBatch(texts, scores, groups, group_scores, chosen, best.calls, seconds)
-
-
-def decode_sources(
-    system: System,
-    decoding: Any,
-    codec: SourceCodec,
-    rows: Sequence[list[int]],
-    batch_size: int,
-    seed: int,
-    progress: bool = True,
-) -> Outputs:
-    """Decode sources, longest first, and return the outputs in the order of ``rows``.
-
-    Args:
-        rows: ids of the sources, without special symbols.
-        batch_size: sources per batch.
-        seed: of the random numbers of decoding.
-        progress: whether to show a progress bar.
-    """
-    require(batch_size >= 1, f"batch_size must be at least 1, got {batch_size}")
-    device = next(system.parameters()).device
-    generator = torch.Generator(device).manual_seed(seed)
-    order = sorted(range(len(rows)), key=lambda index: -len(rows[index]))
-    texts, scores = [""] * len(rows), [0.0] * len(rows)
-    candidates, candidate_scores = [[""]] * len(rows), [[0.0]] * len(rows)
-    calls: list[Tensor | None] = []
-    seconds = 0.0
-    for start in track(range(0, len(order), batch_size), str(decoding), disable=not progress):
-        indices = order[start : start + batch_size]
-        batch = decode_batch(system, decoding, codec, [rows[index] for index in indices], generator)
-        seconds += batch.seconds
-        calls.append(batch.calls)
-        columns = zip(indices, batch.texts, batch.scores, batch.candidates, batch.candidate_scores, strict=True)
-        for index, text, score, group, group_scores in columns:
-            texts[index], scores[index] = text, score
-            candidates[index], candidate_scores[index] = group, group_scores
-    counted = [float(count.sum()) for count in calls if count is not None]
-    mean_calls = sum(counted) / len(rows) if rows and len(counted) == len(calls) else None
-    return Outputs(texts, scores, candidates, candidate_scores, seconds, mean_calls)
+    traces: list[Trajectory] | list[None] = [None] * len(texts)
+    if model is not None and trace is not None:
+        traces = list_trajectories(model, decoding, codec, best, trace, texts)
+    return DecodedBatch(texts, scores, groups, group_scores, chosen, best.calls, seconds, traces)

@@ -1,5 +1,6 @@
 """Rendering of the decoding page: one HTML file with style and script inside."""
 
+import html
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,6 +52,12 @@ def render(examples: Sequence[Example]) -> str:
         token_widths=token_widths,
         text_direction=text_direction,
     )
+
+
+def embed(examples: Sequence[Example], height: int = 420) -> str:
+    """The page inside a frame, for notebooks: its style and script do not affect what is around it."""
+    page = html.escape(render(examples), quote=True)
+    return f'<iframe srcdoc="{page}" style="width:100%;height:{height}px;border:0" title="decoding"></iframe>'
 
 
 def text_direction(*texts: str) -> str:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from rdm.decoding.base import Decoding
-from rdm.decoding.trace import Frame, Pieces, Step, row_steps
+from rdm.decoding.trace import Frame, Pieces, Recording, Step, row_steps
 from rdm.describe import flatten
-from rdm.systems.base import Candidates, System
+from rdm.systems.base import Candidates, Hypotheses, System
 
 MAX_INTERVALS = 100
 """Frames shown of long decodings, the first not counted: of the 2000 of DiffuSeq every twentieth."""
@@ -73,13 +73,7 @@ class Example:
 
 
 def trace_decoding(
-    model: str,
-    system: System,
-    decoding: Decoding,
-    codec: TraceCodec,
-    rows: Sequence[list[int]],
-    seed: int,
-    template: Tensor | None = None,
+    model: str, system: System, decoding: Decoding, codec: TraceCodec, rows: Sequence[list[int]], seed: int
 ) -> list[Trajectory]:
     """Decode sources in one batch and return the trajectory of each.
 
@@ -87,12 +81,18 @@ def trace_decoding(
         model: short name of the model, for headings.
         rows: ids of the sources, without special symbols.
         seed: of the random numbers of decoding.
-        template: see :meth:`System.generate`.
     """
     device = next(system.parameters()).device
     generator, trace = torch.Generator(device).manual_seed(seed), decoding.trace()
-    best = system.generate(codec.sources(rows).to(device), decoding, generator, trace, template)
-    frames, texts = thin_frames(trace.frames), codec.decode(best.tokens.tolist())
+    best = system.generate(codec.sources(rows).to(device), decoding, generator, trace)
+    return list_trajectories(model, decoding, codec, best, trace, codec.decode(best.tokens.tolist()))
+
+
+def list_trajectories(
+    model: str, decoding: Decoding, codec: TraceCodec, best: Hypotheses, trace: Recording, texts: Sequence[str]
+) -> list[Trajectory]:
+    """How each text of ``best`` was decoded, as recorded by ``trace``; ``texts`` are those of its tokens."""
+    frames = thin_frames(trace.frames)
     return [
         Trajectory(
             model=model,

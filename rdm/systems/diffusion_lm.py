@@ -60,12 +60,18 @@ class DiffusionLanguageModel(DenoisingSystem):
         observer: Observer | None = None,
         template: Tensor | None = None,
     ) -> Hypotheses:
-        require(template is None, "template: an open-ended system cannot fill blanks")
-        check_prompt(source, self.vocab, self.denoiser.max_length)
-        decoded = decoding.run(self.process, self.denoise(None), self.canvas(source), generator, observer)
-        continuation = truncate(decoded.tokens[:, source.shape[1] :], self.vocab, self.max_tokens)
+        if template is None:
+            check_prompt(source, self.vocab, self.denoiser.max_length)
+            canvas = self.canvas(source)
+        else:
+            require(source.shape[1] == 0, "template: the text with blanks replaces the prompt of an open-ended system")
+            canvas = Canvas(template, pinned=template != self.vocab.mask)
+        decoded = decoding.run(self.process, self.denoise(None), canvas, generator, observer)
+        text = decoded.tokens
+        if template is None:
+            text = truncate(text[:, source.shape[1] :], self.vocab, self.max_tokens)
         rows = torch.arange(len(source), device=source.device)
-        return Hypotheses(continuation, decoded.scores, rows, calls=decoded.calls)
+        return Hypotheses(text, decoded.scores, rows, calls=decoded.calls)
 
     def canvas(self, source: Tensor) -> Canvas:
         """Return rows of ``denoiser.max_length`` positions that begin with ``source [B, S]``."""

@@ -11,7 +11,7 @@ from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger, Wand
 
 from rdm.data.module import TextDataModule
 from rdm.errors import require
-from rdm.evaluation.decode import decode_sources
+from rdm.evaluation.generation import decode_sources
 from rdm.evaluation.markup import markdown
 from rdm.evaluation.metrics.corpus import sacre_bleu
 from rdm.page.page import render
@@ -71,9 +71,7 @@ class SampleAtValidation(pl.Callback):
         data: TextDataModule = trainer.datamodule  # type: ignore[attr-defined]
         questions = self.questions
         batch_size, codec = data.loading.eval_sentences, data.codec
-        outputs = decode_sources(
-            module.system, self.decoding, codec, questions.rows, batch_size, self.seed, progress=False
-        ).texts
+        outputs = decode_sources(module.system, self.decoding, codec, questions.rows, batch_size, self.seed).texts
         shown, step = questions.first(self.shown), trainer.global_step
         trajectories = trace_decoding(f"step {step}", module.system, self.decoding, codec, shown.rows, self.seed)
         columns = zip(shown.sources, trajectories, *shown.references, strict=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rdm.app.composition import compose_config
-from rdm.app.trained_model import TrainedModel
+from rdm.app.open_model import load
 from rdm.data.toy_language import ToyLanguage
 from rdm.errors import UserError
 from tests.scripts import script
@@ -105,7 +105,7 @@ def test_generate_from_other_files(world: Path) -> None:
 )
 def test_overrides_that_cannot_work_are_refused(overrides: list[str], message: str, world: Path) -> None:
     config = compose_config("evaluate", overrides)
-    model = TrainedModel.load(str(world / "run"))
+    model = load(str(world / "run"))
     typed = [each.split("=")[0].lstrip("+").removeprefix("data.") for each in overrides if "data." in each]
     with pytest.raises(UserError, match=re.escape(message)):
         model.data(model.data_config(config.data, typed)).questions("test")

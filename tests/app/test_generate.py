@@ -12,7 +12,8 @@ from omegaconf import DictConfig
 from rdm.app import distil, generate
 from rdm.app.composition import compose_config
 from rdm.app.line_files import generate_lines
-from rdm.app.trained_model import TrainedModel
+from rdm.app.model import Model
+from rdm.app.open_model import load
 from rdm.data.toy_language import ToyLanguage
 from rdm.decoding.base import Decoding
 from rdm.errors import UserError
@@ -20,7 +21,7 @@ from rdm.evaluation import generation
 from tests.scripts import script
 from tests.test_end_to_end import SMALL
 
-Work = Callable[[TrainedModel, Decoding, DictConfig], None]
+Work = Callable[[Model, Decoding, DictConfig], None]
 FAST = [*SMALL, "trainer.max_steps=2", "trainer.val_check_interval=2", "callbacks.sampling=null"]
 PAIRS = [(source, targets[0]) for source, targets in ToyLanguage().pairs(7, 3)]
 SOURCES = [source for source, _ in PAIRS]
@@ -107,7 +108,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, work: Work, run: Path, batches: i
         return decode(*arguments)
 
     config = compose_config("generate", [f"ckpt={run}", *overrides])
-    model = TrainedModel.load(str(run))
+    model = load(str(run))
     decoding = model.decoding(config.decoding)
     with monkeypatch.context() as patch:
         patch.setattr(generation, "decode_batch", stopping)
@@ -173,7 +174,7 @@ def test_score(system: str, kind: str, rdm: Path, ar: Path, tmp_path: Path) -> N
     values = [row["nats"] for row in lines_of(output)]
     assert values.pop(2) is None
     assert values == pytest.approx([float(row[0]) for row in rows if row != [""]], rel=1e-4)
-    model = TrainedModel.load(str(run))
+    model = load(str(run))
     assert [score.kind for score in model.score(*zip(*PAIRS, strict=True)) if score] == [kind] * 7  # type: ignore[misc]
 
 
@@ -189,7 +190,7 @@ def test_distillation(ar: Path, tmp_path: Path) -> None:
     assert sorted(file.name for file in folder.iterdir()) == sorted(
         ["card.md", *(f"{split}.{side}" for split in ("train", "valid", "test") for side in ("source", "target"))]
     )
-    model = TrainedModel.load(str(ar))
+    model = load(str(ar))
     corpus = model.data().corpus
     sources, targets = ((folder / f"train.{side}").read_text().splitlines() for side in ("source", "target"))
     assert sources == corpus.read("train")[0]
@@ -231,7 +232,7 @@ def test_rescoring(rdm: Path, ar: Path, tmp_path: Path) -> None:
     selection = row["decoding"]["selection"]
     assert (selection["class"], selection["run"], selection["system"]) == ("TeacherScore", str(ar), "ar")
     assert selection["checkpoint_step"] == 2
-    teacher = TrainedModel.load(str(ar))
+    teacher = load(str(ar))
     for line in lines_of(Path(row["hypotheses"])):
         scores = teacher.score([line["source"]] * 5, line["candidates"])
         means = [-score.nats / score.tokens for score in scores if score is not None]

@@ -15,10 +15,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from rdm.app import scripts, sweeps
 from rdm.app.arguments import expand_runs, quote_paths
+from rdm.app.open_model import load
 from rdm.app.run_folder import RunFolder
 from rdm.app.schema import check_types
 from rdm.app.sweeps import JobResult, Journal, finish_sweep, job_folder, job_id
-from rdm.app.trained_model import TrainedModel
 from tests.scripts import script
 from tests.test_end_to_end import SMALL, rows
 
@@ -347,13 +347,13 @@ def test_a_checkpoint_is_loaded_once(trained: tuple[Path, str], tmp_path: Path) 
     """A sweep over decoding options loads its model once, until the file changes."""
     run = tmp_path / "run"
     shutil.copytree(runs(trained[0])[0], run)
-    first, second = (TrainedModel.load(str(run), device="cpu") for _ in range(2))
+    first, second = (load(str(run), device="cpu") for _ in range(2))
     assert first.system is second.system
     assert first.data() is second.data()
     (file,) = first.run.checkpoints()
     file.write_bytes(file.read_bytes())
-    assert TrainedModel.load(str(run), device="cpu").system is not first.system
-    other = TrainedModel.load(str(runs(trained[0])[1]), device="cpu")
+    assert load(str(run), device="cpu").system is not first.system
+    other = load(str(runs(trained[0])[1]), device="cpu")
     assert other.data() is not first.data()
 
 
