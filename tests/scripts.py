@@ -23,17 +23,28 @@ TIMEOUT = 300
 
 
 def script(
-    name: str, *overrides: str, code: int = 0, input: str | bytes = "", environment: dict[str, str] | None = None
+    name: str,
+    *overrides: str,
+    code: int = 0,
+    input: str | bytes = "",
+    environment: dict[str, str] | None = None,
+    folder: Path = ROOT,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script without credentials or network (except those in ``environment``) and check its exit code."""
-    with TemporaryDirectory() as folder:
-        files = {stream: str(Path(folder) / stream) for stream in ("stdin", "stdout", "stderr")}
+    """Run a script without credentials or network (except those in ``environment``) and check its exit code.
+
+    ``folder`` is the working directory.
+    """
+    with TemporaryDirectory() as streams:
+        files = {stream: str(Path(streams) / stream) for stream in ("stdin", "stdout", "stderr")}
         Path(files["stdin"]).write_bytes(input.encode() if isinstance(input, str) else input)
         server = _server()
         assert server.stdin is not None
         assert server.stdout is not None
         server.stdin.write(
-            json.dumps({"arguments": [name, *overrides], "environment": environment or {}, **files}) + "\n"
+            json.dumps(
+                {"arguments": [name, *overrides], "environment": environment or {}, "folder": str(folder), **files}
+            )
+            + "\n"
         )
         server.stdin.flush()
         answered, _, _ = select.select([server.stdout], [], [], TIMEOUT)
@@ -74,6 +85,7 @@ def _serve() -> None:
 def _run(command: dict[str, Any]) -> None:
     """Run the script in this forked process and exit."""
     os.environ.update(command["environment"])
+    os.chdir(command["folder"])
     append = os.O_WRONLY | os.O_APPEND  # two streams may share a file
     for number, (stream, mode) in enumerate((("stdin", os.O_RDONLY), ("stdout", append), ("stderr", append))):
         os.dup2(os.open(command[stream], mode | os.O_CREAT), number)
@@ -86,7 +98,7 @@ def _run(command: dict[str, Any]) -> None:
             runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
         else:
             sys.argv = [name, *arguments]
-            runpy.run_path(name, run_name="__main__")
+            runpy.run_path(str(ROOT / name), run_name="__main__")
     except SystemExit as exiting:
         code = exiting.code if isinstance(exiting.code, int) else int(exiting.code is not None)
     except BaseException:

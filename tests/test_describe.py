@@ -45,22 +45,26 @@ class Record(Described):
 
 
 def test_arguments_are_recorded_with_their_defaults_under_the_names_a_user_types():
-    assert Leaf(3).describe() == {"class": "Leaf", "size": 3, "rate": 0.5}
-    assert Inherits(3, rate=1.0).describe() == {"class": "Inherits", "size": 3, "rate": 1.0}
-    assert Part().describe() == {"class": "Part"}
+    assert Leaf(3).describe() == {"class": "tests.test_describe.Leaf", "size": 3, "rate": 0.5}
+    assert Inherits(3, rate=1.0).describe() == {"class": "tests.test_describe.Inherits", "size": 3, "rate": 1.0}
+    assert Part().describe() == {"class": "tests.test_describe.Part"}
 
 
 def test_the_outermost_constructor_counts():
-    assert Extends("word", rate=2.0).describe() == {"class": "Extends", "extra": "word", "rate": 2.0}
+    assert Extends("word", rate=2.0).describe() == {
+        "class": "tests.test_describe.Extends",
+        "extra": "word",
+        "rate": 2.0,
+    }
 
 
 def test_components_inside_are_described_too():
-    inner = {"class": "Leaf", "size": 1, "rate": 0.5}
+    inner = {"class": "tests.test_describe.Leaf", "size": 1, "rate": 0.5}
     network = Network(Leaf(1), torch.ones(2), [4, 5])
     described = network.describe()
     assert described.pop("weights").startswith("Tensor ")
-    assert described == {"class": "Network", "part": inner, "sizes": [4, 5]}
-    assert Record(part=Leaf(1)).describe() == {"class": "Record", "place": "here", "part": inner}
+    assert described == {"class": "tests.test_describe.Network", "part": inner, "sizes": [4, 5]}
+    assert Record(part=Leaf(1)).describe() == {"class": "tests.test_describe.Record", "place": "here", "part": inner}
 
 
 def test_a_partial_is_described_by_its_function_and_arguments():

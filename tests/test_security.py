@@ -1,4 +1,4 @@
-"""Nothing in a configuration, checkpoint or data set is executed."""
+"""Nothing in a configuration from elsewhere, a checkpoint or a data set is executed, unless the user trusts it."""
 
 import ast
 import json
@@ -14,9 +14,9 @@ import yaml
 from omegaconf import OmegaConf
 
 from rdm.app.arguments import resume_overrides
-from rdm.app.targets import build, find_target
+from rdm.app.targets import find_target
+from rdm.app.trust import check_foreign, check_name
 from rdm.errors import UserError
-from rdm.systems.base import System
 from tests.scripts import ROOT, script
 from tests.test_config import CONF, choices, config
 from tests.test_end_to_end import SMALL
@@ -106,6 +106,7 @@ def test_configurations_have_no_code() -> None:
         text = file.read_text()
         assert set(re.findall(r"\$\{([\w.]+):", text)) <= {"hydra", "now", "oc.select", "job_folder"}, file
         for target in re.findall(r"_target_: (\S+)", text):
+            check_name(target, str(file))
             find_target(target, str(file))
 
 
@@ -127,13 +128,29 @@ TARGETS = [
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("place", ["{}", "{{vocab: {}}}", "{{vocab: [{}]}}", "{{_args_: [{}]}}", "{{_hidden: {}}}"])
 def test_targets_outside_the_package_are_refused(target: str, place: str) -> None:
-    """At any place in a configuration, without importing them."""
+    """At any place in the configuration of a run: without importing them, or where only the import can tell."""
     evil = f"{{_target_: {target}, command: false, args: false}}"
-    good = "_target_: rdm.systems.diffusion.DiffusionSystem"
-    inside = place.format(evil)
-    node = OmegaConf.create(evil if place == "{}" else yaml.safe_load(f"{{{good}, {inside[1:]}"))
-    with pytest.raises(UserError, match=r"is not a class of this package|values are given by name|takes no such value"):
-        build(node, "system", System)
+    node = OmegaConf.create(yaml.safe_load(f"system: {place.format(evil)}"))
+    with pytest.raises(UserError, match="is not a class of this package"):
+        find_target(target, "_target_") if check_foreign(node, "config.yaml") else None
+
+
+INTERPOLATIONS = [
+    "${oc.create:'{_target_: os.system}'}",
+    "${oc.decode:${oc.env:X}}",
+    "${ oc.decode : ${oc.env:X}}",
+    "${${a}}",
+    "${oc.select:${a}}",
+    "${job_folder:a,b,c}",
+]
+
+
+@pytest.mark.parametrize("value", INTERPOLATIONS)
+def test_interpolations_that_could_assemble_a_name_are_refused(value: str) -> None:
+    with pytest.raises(UserError, match="may not be used in the configuration of a trained model"):
+        check_foreign(OmegaConf.create({"a": [{"b": value}]}), "config.yaml")
+    with pytest.raises(UserError, match="is not a class of this package"):
+        check_foreign(OmegaConf.create({"a": "os.system", "b": {"_target_": "${a}"}}), "config.yaml")
 
 
 def test_modules_of_refused_targets_are_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,8 +158,11 @@ def test_modules_of_refused_targets_are_not_imported(tmp_path: Path, monkeypatch
     (tmp_path / "trap.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Trap: pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     for node in ({"_target_": "trap.Trap"}, {"_target_": "rdm.vocab.Vocab", "size": {"_target_": "trap.Trap"}}):
-        with pytest.raises(UserError, match="is not a class of this package"):
-            build(OmegaConf.create(node), "system", System)
+        with pytest.raises(UserError, match=r"trap\.Trap is not a class of this package; add trust=trap"):
+            check_foreign(OmegaConf.create(node), "config.yaml")
+        with pytest.raises(UserError, match=r"trap\.Trap is not a class of this package; add trust=trap"):
+            check_foreign(OmegaConf.create(node), "config.yaml", trust=["tra", "trap.py"])
+        assert check_foreign(OmegaConf.create(node), "config.yaml", trust=["trap"])
     assert not (tmp_path / "ran").exists()
 
 
@@ -175,7 +195,7 @@ def test_code_in_the_configuration_of_a_run(section: str, run: Path, tmp_path: P
     OmegaConf.update(changed, section, trap, merge=False)
     OmegaConf.save(changed, folder / "config.yaml")
     done = script("evaluate.py", f"ckpt={folder}", "limit=2", "decoding.steps=2", code=2)
-    assert "os.system is not a class of this package" in done.stderr
+    assert f"{section}._target_: os.system is not a class of this package; add trust=os" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not marker.exists()
 
@@ -225,3 +245,22 @@ def test_recorded_overrides_cannot_change_hydra(tmp_path: Path) -> None:
     words = ["model.dim=64", "hydra.callbacks.x._target_=os.system", "+hydra.callbacks.y=1", "~hydra/launcher"]
     (tmp_path / "versions.json").write_text(json.dumps({"overrides": words}))
     assert resume_overrides([f"ckpt={tmp_path}"]) == ["model.dim=64", f"ckpt={tmp_path}"]
+
+
+RECORDED = [
+    "+callbacks.x._target_=os.system",
+    "+callbacks={x:{_target_:os.system,command:ls}}",
+    "+callbacks={x:{'_target_': 'os.system'}}",
+    "+callbacks.x=${oc.create:'{_target_: os.system}'}",
+    "+callbacks.x={_target_:}",
+]
+
+
+@pytest.mark.parametrize("override", RECORDED)
+def test_recorded_overrides_cannot_name_foreign_code(override: str, tmp_path: Path) -> None:
+    """``train.py ckpt=<run>`` composes its configuration from overrides that are recorded in the run folder."""
+    (tmp_path / "versions.json").write_text(json.dumps({"overrides": [override]}))
+    with pytest.raises(UserError, match="versions.json: "):
+        resume_overrides([f"ckpt={tmp_path}", "trust=other"])
+    if "_target_=os.system" in override:
+        assert override in resume_overrides([f"ckpt={tmp_path}", "trust=os"])

@@ -4,7 +4,8 @@
 - ``logger=null`` becomes what Hydra accepts (:func:`deselect_groups`),
 - ``evaluate.py ckpt=<folder of runs, or pattern>`` becomes a sweep over its runs (:func:`expand_runs`),
 - a value that is an existing path is quoted: names of sweep folders contain commas (:func:`quote_paths`),
-- former names of keys are replaced (:func:`rename_keys`).
+- former names of keys are replaced (:func:`rename_keys`),
+- flags such as ``-m`` and ``--config-dir conf`` may stand anywhere (:func:`flags_first`).
 """
 
 import argparse
@@ -12,6 +13,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from glob import glob
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,6 +30,21 @@ RENAMED = {
 """Former names of keys."""
 NEEDS_QUOTES = re.compile(r"[,=~()\[\]{}:' ]")
 """Characters of a path with a meaning in the override grammar of Hydra."""
+
+
+FLAGS_WITH_VALUE = {
+    "--config-dir",
+    "-cd",
+    "--config-path",
+    "-cp",
+    "--config-name",
+    "-cn",
+    "--cfg",
+    "-c",
+    "--package",
+    "-p",
+}
+"""Flags of Hydra that are followed by a value."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -62,6 +79,20 @@ def debug_requested(arguments: Iterable[str]) -> bool:
 def help_requested(arguments: Iterable[str]) -> bool:
     """Whether ``--help`` or ``-h`` is among the arguments."""
     return not {"--help", "-h"}.isdisjoint(arguments)
+
+
+def flags_first(arguments: Sequence[str]) -> list[str]:
+    """Move flags to the front: Hydra's parser refuses overrides on both sides of a flag.
+
+    >>> flags_first(["ckpt=a", "--config-dir", "conf", "decoding=margin", "-m"])
+    ['--config-dir', 'conf', '-m', 'ckpt=a', 'decoding=margin']
+    """
+    flags: list[str] = []
+    overrides: list[str] = []
+    for before, argument in pairwise(["", *arguments]):
+        is_flag = argument.startswith("-") or before in FLAGS_WITH_VALUE
+        (flags if is_flag else overrides).append(argument)
+    return flags + overrides
 
 
 def rename_keys(arguments: Sequence[str]) -> list[str]:

@@ -67,7 +67,13 @@ def best_candidates(output: Generated, nbest: int) -> list[str]:
 
 
 def sources(config: DictConfig, model: Model) -> EvaluationQuestions:
-    """The given text or lines, or the first sentences of the test split with their references."""
+    """The given text or lines, or the first sentences of the test split with their references.
+
+    A language model has no source besides the text with blanks.
+    """
+    if model.system.open_ended and config.template is not None:
+        require(config.text is None, "text has no effect with a template of a language model: leave one out")
+        return EvaluationQuestions([[]], [str(config.template)], references=[], cut=[False])
     if config.text is None:
         data = model.data(model.data_config(config.data, overridden_keys("data")))
         return data.questions("test").first(config.sentences)

@@ -23,6 +23,7 @@ from rdm.app.arguments import (
     debug_requested,
     deselect_groups,
     expand_runs,
+    flags_first,
     help_requested,
     quote_paths,
     rename_keys,
@@ -77,7 +78,7 @@ def run_script(name: str, *rewrites: Rewrite) -> None:
         completed = completions(name, sys.argv[1:])
         if completed is not None:
             return print(*completed, sep="\n")
-        for rewrite in rewrites:
+        for rewrite in (*rewrites, flags_first):
             sys.argv[1:] = rewrite(sys.argv[1:])
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=name)(guarded(job))()
 

@@ -4,13 +4,14 @@ The command line and the user's own configuration files may name any importable 
 from elsewhere have been checked by :mod:`rdm.app.trust` before they come here.
 """
 
+import functools
 import inspect
 import sys
 from importlib import import_module
 from typing import Any, TypeVar
 
 from hydra.errors import InstantiationException
-from hydra.utils import get_object, instantiate
+from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from rdm.errors import UserError, require
@@ -70,18 +71,23 @@ def find_target(target: str, key: str) -> Any:
 
 
 def _import(target: str, key: str) -> Any:
-    module, _, name = target.rpartition(".")
-    try:
-        # Hydra reports every error inside the module as a missing module.
-        return getattr(import_module(module), name) if module else get_object(target)
-    except (ModuleNotFoundError, AttributeError):
-        pass
-    except Exception as error:
-        raise UserError(f"{key}: importing {module} failed: {type(error).__name__}: {error}") from error
-    try:
-        return get_object(target)  # a class inside a class
-    except Exception as error:
-        raise UserError(f"{key}: cannot find {target} ({str(error).splitlines()[0]})") from error
+    """The object with the dotted name ``target``, possibly an attribute of an attribute of a module."""
+    names = target.split(".")
+    for size in range(len(names) - 1, 0, -1):
+        module = ".".join(names[:size])
+        try:
+            found = import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+                continue  # the longest part of the name that is a module is sought
+            raise UserError(f"{key}: importing {module} failed: {error}") from error
+        except Exception as error:
+            raise UserError(f"{key}: importing {module} failed: {type(error).__name__}: {error}") from error
+        try:
+            return functools.reduce(getattr, names[size:], found)
+        except AttributeError as error:
+            raise UserError(f"{key}: cannot find {target}: {error}") from error
+    raise UserError(f"{key}: cannot find {target}: there is no module {names[0]} here or in the Python path")
 
 
 def _optimises(found: type) -> bool:

@@ -73,8 +73,8 @@ def test_normalize_loses_what_the_tokenizer_loses() -> None:
 
 
 def test_a_lone_underscore_is_a_blank() -> None:
-    assert PAIRS.template("a _ _ b").tolist() == [[BOS, A, MASK, MASK, B, EOS]]
-    assert PAIRS.template("_  b _").tolist() == [[BOS, MASK, B, MASK, EOS]]
+    assert PAIRS.templates(PAIRS.encode_templates(["a _ _ b"])).tolist() == [[BOS, A, MASK, MASK, B, EOS]]
+    assert PAIRS.templates(PAIRS.encode_templates(["_  b _"])).tolist() == [[BOS, MASK, B, MASK, EOS]]
 
 
 def test_words_after_a_blank_are_encoded_as_in_running_text() -> None:
@@ -83,7 +83,9 @@ def test_words_after_a_blank_are_encoded_as_in_running_text() -> None:
     codec = PairCodec(tokenizer, max_length=31)
     the, sat_on, mats = tokenizer.encode(["the", " sat on", " mat_s"])
     mask, bos, eos = codec.vocab.mask, codec.vocab.bos, codec.vocab.eos
-    assert codec.template("the _ sat on _ mat_s").tolist() == [[bos, *the, mask, *sat_on, mask, *mats, eos]]
+    assert codec.templates(codec.encode_templates(["the _ sat on _ mat_s"])).tolist() == [
+        [bos, *the, mask, *sat_on, mask, *mats, eos]
+    ]
     assert [*the, *sat_on] != tokenizer.encode(["thesat on"])[0]
 
 
@@ -99,12 +101,11 @@ def test_words_after_a_blank_are_encoded_as_in_running_text() -> None:
 )
 def test_invalid_templates_are_refused(template: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        PAIRS.template(template)
+        PAIRS.templates(PAIRS.encode_templates([template]))
 
 
-def test_open_ended_text_has_no_templates() -> None:
-    with pytest.raises(UserError, match="template: only targets of tasks with a source can have blanks"):
-        TEXT.template("a _")
+def test_template_of_open_ended_text_is_not_framed() -> None:
+    assert TEXT.templates(TEXT.encode_templates(["a _", "_ a"])).tolist() == [[A, MASK], [MASK, A]]
 
 
 # Open-ended text.

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rdm.data.pairs import PairsDataModule
 from rdm.errors import UserError
-from rdm.evaluation.decode import decode_sources
+from rdm.evaluation.generation import decode_sources
 from rdm.systems.base import Hypotheses
 from tests.builders import sampler, tiny_system, toy_data
 
@@ -24,15 +24,16 @@ def test_outputs_are_in_the_order_of_the_sources(data: PairsDataModule) -> None:
     torch.manual_seed(0)
     system, decoding = tiny_system(data.vocab, "cmlm").eval(), sampler("cmlm", candidates=3)
     rows = data.questions("test").rows[:5]
-    outputs = decode_sources(system, decoding, data.codec, rows, batch_size=5, seed=3, progress=False)
+    outputs = decode_sources(system, decoding, data.codec, rows, batch_size=5, seed=3)
     order = sorted(range(5), key=lambda index: -len(rows[index]))
     best = system.generate(data.codec.sources([rows[i] for i in order]), decoding, torch.Generator().manual_seed(3))
     assert best.candidates is not None
     for place, index in enumerate(order):
         assert outputs.texts[index] == data.codec.tokenizer.decode(best.tokens[place : place + 1].tolist())[0]
         assert outputs.scores[index] == best.scores[place].item()
-        assert outputs.candidates[index] == data.codec.tokenizer.decode(best.candidates.tokens[place].tolist())
-        assert outputs.candidate_scores[index] == best.candidates.scores[place].tolist()
+        texts = data.codec.tokenizer.decode(best.candidates.tokens[place].tolist())
+        ranked = sorted(zip(best.candidates.scores[place].tolist(), texts, strict=True), key=lambda each: -each[0])
+        assert list(zip(outputs.candidate_scores[index], outputs.candidates[index], strict=True)) == ranked
         assert outputs.scores[index] == max(outputs.candidate_scores[index])
     assert outputs.seconds > 0
 
@@ -44,6 +45,8 @@ class Counted(Hypotheses):
 
 class CountingSystem(nn.Module):
     """Returns the source; its score is minus its length, and it takes as many network calls as it has symbols."""
+
+    open_ended = False
 
     def __init__(self, pad: int, counts: bool) -> None:
         super().__init__()
@@ -62,14 +65,14 @@ def test_calls_are_averaged_over_sentences(data: PairsDataModule, batch_size: in
     lengths = [int((data.codec.sources([row]) != data.vocab.pad).sum()) for row in rows]
     for counts, expected in ((True, sum(lengths) / 4), (False, None)):
         system: Any = CountingSystem(data.vocab.pad, counts)
-        outputs = decode_sources(system, "toy", data.codec, rows, batch_size, seed=1, progress=False)
+        outputs = decode_sources(system, "toy", data.codec, rows, batch_size, seed=1)
         assert outputs.calls_per_sentence == expected
 
 
 def test_output_is_the_only_candidate_of_a_system_without_candidates(data: PairsDataModule) -> None:
     system: Any = CountingSystem(data.vocab.pad, counts=False)
     rows = data.questions("test").rows[:3]
-    outputs = decode_sources(system, "toy", data.codec, rows, batch_size=2, seed=1, progress=False)
+    outputs = decode_sources(system, "toy", data.codec, rows, batch_size=2, seed=1)
     assert outputs.texts == data.codec.tokenizer.decode(rows)
     assert outputs.scores == [-len(row) for row in rows]
     assert outputs.candidates == [[text] for text in outputs.texts]

@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import ExponentialLR
 
 from rdm.app.schema import check_types
 from rdm.app.targets import find_target
+from rdm.app.trust import check_name
 from rdm.errors import UserError
 from rdm.systems.base import System
 from rdm.training.module import TrainingModule
@@ -253,6 +254,7 @@ def test_torch_optim_can_be_named(target: str) -> None:
     "target",
     ["torch.optim.lr_scheduler.warnings.warn", "torch.optim.optimizer.defaultdict", "torch.optimize", "torch.load"],
 )
-def test_nothing_else_of_torch_can_be_named(target: str) -> None:
-    with pytest.raises(UserError, match="is not a class of this package"):
-        find_target(target, "key")
+def test_nothing_else_of_torch_can_be_named_by_a_run(target: str) -> None:
+    messages = "is not a class of this package|is neither an optimiser nor a learning-rate schedule of PyTorch"
+    with pytest.raises(UserError, match=messages):
+        check_name(target, "key") or find_target(target, "key")
