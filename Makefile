@@ -5,7 +5,7 @@ READY := .venv/.ready
 DEMO := outputs/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train test test-slow test-chaos lint bench soak audit comet clean
+.PHONY: help setup demo train test test-slow test-chaos lint package notebook bench soak audit comet clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,14 @@ lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+package: $(READY)  ## build the wheel and the source distribution into dist/, and check them
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/twine check --strict dist/*
+
+notebook: $(READY)  ## execute examples/quickstart.ipynb (about two minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python examples/execute.py
+
 bench: $(READY)  ## measure training and decoding speed; ARGS="--quick" for small models
 	$(BIN)/python -m rdm.bench $(ARGS)
 
@@ -62,5 +70,5 @@ comet:  ## COMET of saved hypotheses, in an environment of its own: make comet F
 	.venv-comet/bin/python scripts/comet_score.py $(FILE) $(ARGS)
 
 clean:  ## remove caches and outputs, keep .venv
-	rm -rf outputs data/cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf outputs dist data/cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -52,16 +52,17 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     file: Path = parser.parse_args().file
     saved = load_step(file)
-    config = RunFolder.open(str(file.parent.parent)).config
+    run = RunFolder.open(str(file.parent.parent))
+    precision = PRECISIONS[str(run.full_config.trainer.precision)]
     device = saved["device"]
     require(device == "cpu" or torch.cuda.is_available(), f"the step ran on {device} and can only be repeated there")
-    system = build(config.system, "system", System)
+    system = build(run.config.system, "system", System)
     system.load_state_dict(saved["weights"])
     system.to(device).train()
     counts, wrong = step_counts(saved["parts"]), dict[str, None]()
     table = Table(title=f"Step {saved['step']}")
     for number, part in enumerate(saved["parts"]):
-        values, parameters = replay(system, part, counts, PRECISIONS[str(config.trainer.precision)])
+        values, parameters = replay(system, part, counts, precision)
         wrong |= dict.fromkeys(parameters)
         if number == 0:
             for column in ("rank", *values, "bad gradients", "examples"):

@@ -38,5 +38,10 @@ def main() -> None:
         print(f"wrote {file}")
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """The console script ``rdm-report``."""
     run_module(main)
+
+
+if __name__ == "__main__":
+    run()

@@ -260,7 +260,7 @@ RECORDED = [
 def test_recorded_overrides_cannot_name_foreign_code(override: str, tmp_path: Path) -> None:
     """``train.py ckpt=<run>`` composes its configuration from overrides that are recorded in the run folder."""
     (tmp_path / "versions.json").write_text(json.dumps({"overrides": [override]}))
-    with pytest.raises(UserError, match="versions.json: "):
+    with pytest.raises(UserError, match=r"versions\.json: "):
         resume_overrides([f"ckpt={tmp_path}", "trust=other"])
     if "_target_=os.system" in override:
         assert override in resume_overrides([f"ckpt={tmp_path}", "trust=os"])

@@ -54,6 +54,15 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; {self.prog} --help lists the options")
 
 
+def command(script: str) -> str:
+    """How the user calls a script: ``python evaluate.py`` in a checkout, ``rdm-evaluate`` if the package is installed.
+
+    >>> command("evaluate")
+    'python evaluate.py'
+    """
+    return f"rdm-{script}" if Path(sys.argv[0]).name.startswith("rdm-") else f"python {script}.py"
+
+
 def split_key_values(arguments: Iterable[str], keys: Sequence[str]) -> tuple[list[Path], dict[str, str]]:
     """Separate existing paths from ``key=value``, for modules that are not run by Hydra."""
     paths, values = [], {}

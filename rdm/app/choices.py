@@ -5,7 +5,11 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
-CONF = (Path(__file__).parents[2] / "conf").resolve()
+PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
+CONF = next(
+    folder for folder in (PACKAGE_FOLDER / "conf", PACKAGE_FOLDER.parent / "conf") if (folder / "train.yaml").is_file()
+)
+"""The configuration files: inside the package if it was installed from a wheel, beside it in a checkout."""
 GROUP = re.compile(r"^  - (?P<group>[\w/]+): +\S+ +# (?P<meaning>.+)$", re.MULTILINE)
 """An entry of a defaults list with its comment."""
 

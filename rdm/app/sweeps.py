@@ -146,6 +146,7 @@ def finish_sweep() -> bool:
     journal = Journal.started
     if journal is None:
         return True
+    from rdm.app.arguments import command
     from rdm.evaluation.curves import final_values_table
     from rdm.evaluation.report import print_cells, print_table
 
@@ -169,5 +170,5 @@ def finish_sweep() -> bool:
     if trained:
         sweep = "" if journal.name is None else f" sweep={journal.name}"
         print(f"learning curves: python -m rdm.report {journal.folder}")
-        print(f"done: python evaluate.py ckpt={journal.folder}{sweep}")
+        print(f"done: {command('evaluate')} ckpt={journal.folder}{sweep}")
     return not failed

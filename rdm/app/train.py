@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
+from rdm.app.arguments import command
 from rdm.app.checks import check_training, chosen
 from rdm.app.resume import compatible_checkpoint, initialize, use_initial_codec
 from rdm.app.run_folder import RunFolder, warn
@@ -72,7 +73,7 @@ def fit(config: DictConfig, run: RunFolder, resume: bool) -> JobResult:
     with saving.handle_signals(trainer) if isinstance(saving, Saving) else nullcontext():
         trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
     rank_zero_only(run.mark_finished)()
-    print_once(f"done: python evaluate.py ckpt={config.run_dir}{' best=true' if config.best else ''}")
+    print_once(f"done: {command('evaluate')} ckpt={config.run_dir}{' best=true' if config.best else ''}")
     return JobResult(float(trainer.callback_metrics.get("val/bleu", nan)), run=config.run_dir)
 
 

@@ -6,7 +6,7 @@ API give the same outputs, and work that was interrupted can continue.
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
@@ -56,7 +56,7 @@ class Generated:
     calls: float | None = None
     seconds: float = 0.0
     source: str = ""
-    trace: Trajectory | None = None
+    trace: Trajectory | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         return self.text
