@@ -34,7 +34,8 @@ def test_wheel_has_the_configuration_and_the_files_beside_the_modules(wheel: Pat
     names = set(zipfile.ZipFile(wheel).namelist())
     conf = {f"rdm/conf/{file.relative_to(ROOT / 'conf')}" for file in (ROOT / "conf").rglob("*.yaml")}
     beside = {str(file.relative_to(ROOT)) for file in (ROOT / "rdm").rglob("*.*") if "__pycache__" not in file.parts}
-    assert conf | beside <= names
+    cards = {f"rdm/data/{file.name}" for file in (ROOT / "data").glob("*.card.md")}
+    assert conf | beside | cards <= names
     assert "rdm/py.typed" in names
     assert not [name for name in names if name.startswith(("tests", "data", "outputs"))]
 
