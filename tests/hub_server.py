@@ -80,17 +80,30 @@ class HubServer:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Answer requests; the port stays the same when it is started again."""
-        server = ThreadingHTTPServer(("127.0.0.1", self.port), handler(self))
-        self.port = server.server_port
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        thread.start()
+        """Answer requests in the block."""
+        self._start()
         try:
             yield
         finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
+            self._stop()
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Refuse connections in the block; afterwards answer on the same port again."""
+        self._stop()
+        try:
+            yield
+        finally:
+            self._start()
+
+    def _start(self) -> None:
+        self.server = ThreadingHTTPServer(("127.0.0.1", self.port), handler(self))
+        self.port = self.server.server_port
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def _stop(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
 
     # Each route: its arguments from the address, the body, and the token. Returns JSON, or bytes with headers.
 
@@ -114,7 +127,9 @@ class HubServer:
         self._check_writer(repository, token)
         files = self._files(repository, revision, token)
         modes = {file["path"]: "lfs" if file["path"].endswith(LFS) else "regular" for file in body["files"]}
-        oids = {path: git_oid(files[path]) if path in files and mode == "regular" else None for path, mode in modes.items()}
+        oids = {
+            path: git_oid(files[path]) if path in files and mode == "regular" else None for path, mode in modes.items()
+        }
         answers = [
             {"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oids[path]} for path, mode in modes.items()
         ]
@@ -130,7 +145,10 @@ class HubServer:
             for each in body["objects"]
             if each["oid"] not in self.objects
         }
-        known = [{**each, **({"actions": actions[each["oid"]]} if each["oid"] in actions else {})} for each in body["objects"]]
+        known = [
+            {**each, **({"actions": actions[each["oid"]]} if each["oid"] in actions else {})}
+            for each in body["objects"]
+        ]
         return {"transfer": "basic", "objects": known}
 
     def lfs_upload(self, oid: str, body: bytes, token: str | None) -> Any:
@@ -186,9 +204,11 @@ class HubServer:
             return content, {**headers, "ETag": f'"{git_oid(content)}"'}
         oid = hashlib.sha256(content).hexdigest()
         linked = {"X-Linked-ETag": f'"{oid}"', "X-Linked-Size": str(len(content))}
-        return b"", {**headers, **linked, "Location": f"{self.endpoint}/cdn/{oid}"}
+        # Another host, as on the Hub: the client sends it no token.
+        return b"", {**headers, **linked, "Location": f"http://localhost:{self.port}/cdn/{oid}"}
 
     def lfs_download(self, oid: str, token: str | None) -> Any:
+        assert token is None
         return self.objects[oid], {"ETag": f'"{oid}"'}
 
     def _check_writer(self, repository: str, token: str | None) -> None:
@@ -232,7 +252,9 @@ def handler(hub: HubServer) -> type[BaseHTTPRequestHandler]:
             for (verb, pattern), name in ROUTES.items():
                 found = re.fullmatch(pattern, path)
                 if verb == method and found:
-                    return self._call(getattr(hub, name), {key: unquote(v) for key, v in found.groupdict().items()}, body)
+                    return self._call(
+                        getattr(hub, name), {key: unquote(v) for key, v in found.groupdict().items()}, body
+                    )
             self._send(404, b"{}", {})
 
         do_GET = do_HEAD = do_POST = do_PUT = answer

@@ -112,11 +112,11 @@ def one_line_errors(what: str, revision: str | None) -> Iterator[None]:
     except errors.RevisionNotFoundError as error:
         raise UserError(f"{what}: there is no revision {revision or 'main'} on the Hub") from error
     except errors.LocalEntryNotFoundError as error:
-        raise UserError(f"{what} does not exist here, is not in the cache, and the Hub cannot be reached") from error
+        raise UserError(f"{what} does not exist here or in the cache, and the Hub cannot be reached") from error
     except errors.HfHubHTTPError as error:
         code = error.response.status_code
-        advice = f"no permission; {LOGIN} with a token that may do this" if code in (401, 403) else "try again later"
-        raise UserError(f"{what}: the Hub answered {code}: {advice}") from error
+        advice = f": no permission; {LOGIN} to a token that may do this" if code in (401, 403) else ""
+        raise UserError(f"{what}: the Hub answered {code}{advice}") from error
     except ValueError as error:  # an id that is not one, or metadata of the card that the Hub refuses
         raise UserError(f"{what}: {' '.join(str(error).split())}") from error
     # The HTTP library of the client, whatever it is, and errors of the connection.

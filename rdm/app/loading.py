@@ -65,7 +65,7 @@ def load_data(run: RunFolder, files: Stamped, changed: str | None, codec: Codec)
 
 
 @lru_cache(maxsize=2)
-def load_system(run: RunFolder, files: Stamped) -> tuple[System, dict[str, Any]]:
+def load_system(run: RunFolder, files: Stamped, configuration: Stamped) -> tuple[System, dict[str, Any]]:
     """The system with the mean of the weights in ``files``, and what its training cost."""
     states = [read_state(file) for file, _ in files]  # first: one of an earlier version may have other classes
     config, codec = run.config, Codec.load(run.folder)

@@ -52,9 +52,9 @@ def load_run(run: RunFolder, average: int = 1, best: bool = False, device: str =
     if best:
         require(average == 1, f"best=true selects one checkpoint: leave out average={average}")
         run = run.at_best()
-    system, cost = load_system(run, stamped(*run.checkpoints(average)))
-    files = (run.folder / name for name in ("config.yaml", "codec.json", "tokenizer.json"))
-    codec = load_codec(run, stamped(*files))
+    configuration = stamped(*(run.folder / name for name in ("config.yaml", "codec.json", "tokenizer.json")))
+    system, cost = load_system(run, stamped(*run.checkpoints(average)), configuration)
+    codec = load_codec(run, configuration)
     system = move(system, device)
     if int8:
         kind = next(system.parameters()).device.type
