@@ -45,14 +45,17 @@ def model_card(model: Model, config: DictConfig, cost: dict[str, Any], figures: 
     licence = data_licence(model.run.full_config)
     examples, heading = example_outputs(model, rows)
     source = quoted(examples[0][0] if examples else "...")
-    usage = f"import rdm\nmodel = rdm.load({quoted(name)})\nprint(model.generate([{source}])[0].text)"
+    trust = trusted_packages_of(model)
+    trusting = f", trust={quoted(trust[0]) if len(trust) == 1 else json.dumps(trust)}" if trust else ""
+    usage = f"import rdm\nmodel = rdm.load({quoted(name)}{trusting})\nprint(model.generate([{source}])[0].text)"
     sections = [
         front_matter(config, rows, licence),
         f"# {model.name} on {config.data.name}",
         f"A text generation model trained with `rdm`, at step {cost['steps']:,}"
         + (f"; the mean of the weights of {model.average} checkpoints." if model.average > 1 else "."),
         f"```python\n{usage}\n```",
-        "`rdm.load` takes this folder wherever it is, or the id of this page on the Hub. Nothing in it is executed.",
+        "`rdm.load` takes this folder wherever it is, or the id of this page on the Hub. Nothing in it is executed"
+        + (f"; the classes of {', '.join(trust)} that it names must be installed." if trust else "."),
         *results_sections(rows, figures),
         *examples_section(examples, heading),
         f"## Decoding\n\nThe default; other strategies: `model.generate(texts, decoding=...)`.\n\n{decoding(config)}",
@@ -66,6 +69,12 @@ def model_card(model: Model, config: DictConfig, cost: dict[str, Any], figures: 
 def quoted(text: str) -> str:
     """A text as a string of Python or JSON."""
     return json.dumps(text, ensure_ascii=False)
+
+
+def trusted_packages_of(model: Model) -> list[str]:
+    """The packages besides ``rdm`` whose classes the configuration names."""
+    text = OmegaConf.to_yaml(model.run.config)
+    return [package for package in model.run.trust if f"_target_: {package}." in text]
 
 
 def own_rows(model: Model) -> list[Row]:

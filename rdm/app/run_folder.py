@@ -39,7 +39,8 @@ EXPORT_FILE = "export.json"
 """The file by which an exported folder is recognised."""
 EXPORT_FORMAT = 1
 """Version of the keys in ``export.json``; other versions are refused."""
-EXPORT_KEYS = ("format", "recipe", "initial_recipe", "average", "step", "commit", "versions", "data", "overrides")
+EXPORT_KEYS = {"recipe": str, "average": int, "overrides": list}
+"""What is read from ``export.json``; the rest is for readers."""
 EXPORTED_WEIGHTS = "model.safetensors"
 
 
@@ -217,8 +218,8 @@ class RunFolder:
         found = record.get("format") if isinstance(record, dict) else None
         message = f"{file} has format {found}, but this version of rdm reads format {EXPORT_FORMAT}"
         require(found == EXPORT_FORMAT, message)
-        missing = [key for key in EXPORT_KEYS if key not in record]
-        require(not missing, f"{file} has no {', '.join(missing)}: export the model again")
+        wrong = [key for key, kind in EXPORT_KEYS.items() if not isinstance(record.get(key), kind)]
+        require(not wrong, f"{file}: {', '.join(wrong)} missing or of a wrong type; export the model again")
         return record
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from huggingface_hub import ModelCard
 from omegaconf import OmegaConf
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -140,6 +141,7 @@ def test_card(world: World) -> None:
     text = (world.exported / "README.md").read_text()
     front = yaml.safe_load(text.split("---\n")[1])
     assert (front["library_name"], front["license"], front["language"]) == ("rdm", "cc-by-sa-4.0", ["de", "en"])
+    assert [result.metric_type for result in ModelCard(text).data.eval_results] == ["sacrebleu", "chrf"]
     (index,) = front["model-index"]
     rows = rows_of(world.run)
     values = {metric["type"]: metric["value"] for metric in index["results"][0]["metrics"]}
