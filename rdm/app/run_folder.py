@@ -273,6 +273,7 @@ class RunFolder:
         if self.exported:
             message = f"average={average}: {self.origin} is an exported model, which has one set of weights"
             require(average == 1, message)
+            self.record()  # of a version that can be read
             return [self.folder / EXPORTED_WEIGHTS]
         if average == 1:
             newest = self.newest_first()
