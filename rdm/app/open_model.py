@@ -52,9 +52,9 @@ def load_run(run: RunFolder, average: int = 1, best: bool = False, device: str =
     if best:
         require(average == 1, f"best=true selects one checkpoint: leave out average={average}")
         run = run.at_best()
-    configuration = stamped(*(run.folder / name for name in ("config.yaml", "codec.json", "tokenizer.json")))
+    configuration = stamped(run.folder / "config.yaml")
     system, cost = load_system(run, stamped(*run.checkpoints(average)), configuration)
-    codec = load_codec(run, configuration)
+    codec = load_codec(run, configuration + stamped(run.folder / "codec.json", run.folder / "tokenizer.json"))
     system = move(system, device)
     if int8:
         kind = next(system.parameters()).device.type

@@ -271,6 +271,23 @@ def test_damaged_weights(copied: Path) -> None:
     assert "has format 7, but this version of rdm reads format 1" in message()
 
 
+def test_classes_of_other_packages(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that names them is refused unless their package is trusted; its card says so."""
+    (tmp_path / "own_schedules.py").write_text("from rdm.decoding.schedule import Linear\n\nclass Own(Linear): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    run = Path(shutil.copytree(world.run, tmp_path / "run"))
+    (run / "metrics.csv").unlink()
+    changed = OmegaConf.load(run / "config.yaml")
+    changed.decoding.schedule = {"_target_": "own_schedules.Own"}
+    OmegaConf.save(changed, run / "config.yaml")
+    exported = rdm.load(run, trust=["own_schedules", "unused"]).export(tmp_path / "exported")
+    assert 'rdm.load("exported", trust="own_schedules")' in (exported / "README.md").read_text()
+    with pytest.raises(UserError, match="is not a class of this package; add trust=own_schedules"):
+        rdm.load(exported)
+    trusted = rdm.load(exported, trust="own_schedules")
+    assert trusted.generate(SOURCES[:1])[0].text == rdm.load(world.run).generate(SOURCES[:1], schedule="linear")[0].text
+
+
 def test_paths_are_removed_from_a_configuration() -> None:
     corpus = ["data=text_pairs", "data.source=de", "data.target=en", "data/tokenizer=file"]
     places = ["data.tokenizer.path=/a/tokenizer.json", "data.root=/a/text", "data.train=[/b/one.tsv,two.tsv]"]
