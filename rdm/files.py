@@ -1,6 +1,7 @@
 """Atomic writes: a crash, a full disk or a power cut leaves the old or the new content."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,22 @@ def atomic_write(file: Path) -> Iterator[IO[bytes]]:
     finally:
         scratch.unlink(missing_ok=True)
     fsync_path(file.parent)
+
+
+@contextmanager
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """Make a folder that becomes ``folder``, which must be empty or new, when the block ends without an exception."""
+    target = folder.absolute()
+    scratch = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        scratch.mkdir(parents=True)
+        yield scratch
+        for path in (*scratch.rglob("*"), scratch):
+            fsync_path(path)
+        os.replace(scratch, target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    fsync_path(target.parent)
 
 
 def write_text(file: Path, text: str) -> None:

@@ -28,16 +28,18 @@ def script(
     code: int = 0,
     input: str | bytes = "",
     environment: dict[str, str] | None = None,
+    imported_with: dict[str, str] | None = None,
     folder: Path = ROOT,
 ) -> subprocess.CompletedProcess[str]:
     """Run a script without credentials or network (except those in ``environment``) and check its exit code.
 
+    Variables that a package reads when it is imported go to ``imported_with``; each set of them has its own server.
     ``folder`` is the working directory.
     """
     with TemporaryDirectory() as streams:
         files = {stream: str(Path(streams) / stream) for stream in ("stdin", "stdout", "stderr")}
         Path(files["stdin"]).write_bytes(input.encode() if isinstance(input, str) else input)
-        server = _server()
+        server = _server(tuple((imported_with or {}).items()))
         assert server.stdin is not None
         assert server.stdout is not None
         server.stdin.write(
@@ -56,9 +58,9 @@ def script(
 
 
 @cache
-def _server() -> "subprocess.Popen[str]":
+def _server(variables: tuple[tuple[str, str], ...]) -> "subprocess.Popen[str]":
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "PYTEST"))}
-    environment |= {"OMP_NUM_THREADS": "1", "HOME": "/nonexistent", "HF_HUB_OFFLINE": "1"}
+    environment |= {"OMP_NUM_THREADS": "1", "HOME": "/nonexistent", "HF_HUB_OFFLINE": "1", **dict(variables)}
     server = subprocess.Popen(
         [sys.executable, __file__], cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -24,7 +24,7 @@ TRAIN: list[tuple[list[str], str]] = [
     (["--config-name=nowhere"], "Cannot find primary config 'nowhere'"),
     (["+decoding.transition.scale=2"], "takes no such value; it takes gumbel_scale"),
     (["model._target_=rdm.models.Missing"], "model._target_: cannot find rdm.models.Missing"),
-    (["model._target_=os.system"], "os.system is not a class of this package"),
+    (["model._target_=os.nothing"], "cannot find os.nothing: module 'os' has no attribute 'nothing'"),
     # Types.
     (["optimizer.lr=abc"], "optimizer.lr: 'abc' is not a number"),
     (["optimizer.lr="], "optimizer.lr: '' is not a number"),

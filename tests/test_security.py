@@ -13,6 +13,7 @@ import torch
 import yaml
 from omegaconf import OmegaConf
 
+import rdm
 from rdm.app.arguments import resume_overrides
 from rdm.app.targets import find_target
 from rdm.app.trust import check_foreign, check_name
@@ -197,6 +198,27 @@ def test_code_in_the_configuration_of_a_run(section: str, run: Path, tmp_path: P
     done = script("evaluate.py", f"ckpt={folder}", "limit=2", "decoding.steps=2", code=2)
     assert f"{section}._target_: os.system is not a class of this package; add trust=os" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+    assert not marker.exists()
+
+
+def test_code_in_an_exported_folder(run: Path, tmp_path: Path) -> None:
+    """Neither the configuration nor a pickle in the place of the weights is executed."""
+    marker, folder = tmp_path / "ran", rdm.load(run).export(tmp_path / "exported")
+    config_file, weights = folder / "config.yaml", folder / "model.safetensors"
+    saved = config_file.read_text()
+    for section in ("system", "decoding", "data.module"):
+        changed = OmegaConf.create(saved)
+        OmegaConf.update(changed, section, {"_target_": "os.system", "command": f"touch {marker}"}, merge=False)
+        OmegaConf.save(changed, config_file)
+        with pytest.raises(UserError, match=r"os\.system is not a class of this package"):
+            rdm.load(folder)
+    done = script("generate.py", f"ckpt={folder}", "text=x", code=2)
+    assert "os.system is not a class of this package" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    config_file.write_text(saved)
+    torch.save({"state_dict": {}, "evil": Evil(marker)}, weights)
+    with pytest.raises(UserError, match="is not a readable safetensors file"):
+        rdm.load(folder)
     assert not marker.exists()
 
 

@@ -80,6 +80,23 @@ def split_key_values(arguments: Iterable[str], keys: Sequence[str]) -> tuple[lis
     return paths, values
 
 
+def key_values(arguments: Iterable[str], keys: Sequence[str]) -> dict[str, str]:
+    """Return the values of ``key=value`` arguments; anything else is a :class:`UserError`.
+
+    >>> key_values(["ckpt=outputs/run", "average=5"], ["ckpt", "average"])
+    {'ckpt': 'outputs/run', 'average': '5'}
+    """
+    values: dict[str, str] = {}
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        known = ", ".join(f"{each}=..." for each in keys)
+        require(key in keys, f"{argument}: there is no such option; give {known}")
+        require(bool(value), f"{key}: a value is needed")
+        require(key not in values, f"{key} is given twice")
+        values[key] = value
+    return values
+
+
 def debug_requested(arguments: Iterable[str]) -> bool:
     """Whether ``debug=true`` is among the arguments: stack traces are then shown for every error."""
     return "debug=true" in (argument.lower() for argument in arguments)

@@ -180,7 +180,9 @@ def check_training_files(config: DictConfig) -> None:
     both = config.data.get("hold_out") and config.data.get("valid") and {"data.valid", "+data.valid"} & typed
     require(not both, f"data.valid={config.data.get('valid')} and data.hold_out cannot be combined: leave one out")
     if config.ckpt is not None:
-        RunFolder.open(config.ckpt)
+        other = RunFolder.open(config.ckpt)
+        message = f"ckpt: {other.origin} is an exported model without training state; start a new run with init="
+        require(not other.exported, message)
     if config.data.get("corpus") is not None:
         corpus = build(config.data.corpus, "data.corpus", Corpus)
         if isinstance(corpus, Files):

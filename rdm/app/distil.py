@@ -56,7 +56,7 @@ def distil(model: Model, decoding: Decoding, config: DictConfig) -> None:
                 columns = ([one_line(text) for text in column] for column in data.corpus.read(split))
                 write_split(folder, split, suffixes, list(zip(*columns, strict=True)))
         facts = {
-            "Teacher": f"`{model.run.folder}`, system {model.name}, step {model.cost['steps']}",
+            "Teacher": f"`{model.run.origin}`, system {model.name}, step {model.cost['steps']}",
             "Weights": ", ".join(f"`{file.name}`" for file in model.run.checkpoints(config.average)),
             "Decoding": f"{decoding}, seed {config.seed}",
             "Source of the text": f"data `{data_config.data.name}`",

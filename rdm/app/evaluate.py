@@ -35,14 +35,14 @@ def job(config: DictConfig) -> JobResult:
     typed = overridden_keys("data")
     data_config = model.data_config(config.data, typed)
     scorers = build_scorers(config, data_config.data)
-    results = Path(config.results or model.run.folder / "results.jsonl")
+    results = Path(config.results or model.run.writable / "results.jsonl")
     check_writable(results)
     data = model.data(data_config)
     questions = data.questions(config.split).first(config.limit)
     settings = {
         **model.describe(),
         **decoding_settings(decoding.name, decoding.steps, decoding.candidates, decoding.describe()),
-        "average": config.average,
+        "average": model.average,
         "seed": config.seed,
         "text": data.corpus.fingerprint(config.split),
         "split": config.split,

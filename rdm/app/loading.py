@@ -9,14 +9,16 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from rdm.app.portable import missing_paths
 from rdm.app.run_folder import RunFolder
 from rdm.app.targets import build
 from rdm.data.codec import Codec
 from rdm.data.module import TextDataModule
 from rdm.errors import UserError, require
 from rdm.systems.base import System
-from rdm.training.checkpoints import check_fits, read_checkpoint
+from rdm.training.checkpoints import check_fits
 from rdm.training.training_cost import CHECKPOINT_KEY
+from rdm.training.weights import read_state
 
 Stamped = tuple[tuple[Path, int], ...]
 """Files with the time of their last modification."""
@@ -54,15 +56,18 @@ def load_codec(run: RunFolder, files: Stamped) -> Codec:
 def load_data(run: RunFolder, files: Stamped, changed: str | None, codec: Codec) -> TextDataModule:
     """Build the data of a run, or of a ``changed`` configuration given as YAML."""
     config = run.config if changed is None else OmegaConf.create(changed)
+    missing = missing_paths(config.data)
+    message = f"the exported model does not know where its data are: add {'=<folder> '.join(missing)}=<folder>"
+    require(not missing or not run.exported, message)
     data = build(config.data.module, "data.module", TextDataModule)
     data.use_codec(codec)
     return data
 
 
 @lru_cache(maxsize=2)
-def load_system(run: RunFolder, files: Stamped) -> tuple[System, dict[str, Any]]:
+def load_system(run: RunFolder, files: Stamped, configuration: Stamped) -> tuple[System, dict[str, Any]]:
     """The system with the mean of the weights in ``files``, and what its training cost."""
-    states = [read_checkpoint(file) for file, _ in files]  # first: one of an earlier version may have other classes
+    states = [read_state(file) for file, _ in files]  # first: one of an earlier version may have other classes
     config, codec = run.config, Codec.load(run.folder)
     system = build(config.system, "system", System)
     for (file, _), state in zip(files, states, strict=True):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -64,6 +65,8 @@ class Model:
         system: the network with its training loss and its way to generate.
         codec: text to ids and back.
         cost: overrides, parameters, steps, target tokens, seconds and machine of the training.
+        int8: whether linear layers compute in 8-bit integers.
+        average: number of checkpoints whose weights were averaged.
     """
 
     run: RunFolder
@@ -71,10 +74,11 @@ class Model:
     codec: Codec
     cost: dict[str, Any]
     int8: bool = False
+    average: int = 1
 
     def __repr__(self) -> str:
         size = self.cost["parameters"]
-        return f"<rdm.Model {self.name}, {size:,} parameters, step {self.cost['steps']}, from {self.run.folder}>"
+        return f"<rdm.Model {self.name}, {size:,} parameters, step {self.cost['steps']}, from {self.run.origin}>"
 
     @property
     def name(self) -> str:
@@ -185,6 +189,34 @@ class Model:
         measured = [scorer(decoded.texts, columns, sources, decoded.candidates) for scorer in self.scorers(metrics)]
         return Evaluation({metric.name: metric for metric in measured}, outputs)
 
+    def export(self, folder: str | Path) -> Path:
+        """Write the model to a new folder that can be moved and shared; see :mod:`rdm.app.export`."""
+        from rdm.app.export import export_model
+
+        return export_model(self, Path(folder))
+
+    def push_to_hub(
+        self,
+        repository: str,
+        *,
+        private: bool | None = None,
+        commit_message: str = "Upload model",
+        revision: str | None = None,
+    ) -> str:
+        """Upload the exported model to the Hugging Face Hub and return the address of the commit.
+
+        Args:
+            repository: ``user/name``; made if it does not exist.
+            private: whether a new repository is private; None leaves it to the settings of the account.
+            commit_message: of the commit.
+            revision: a branch, made if it does not exist; None is the main one.
+        """
+        from rdm.app.export import exported_folder
+        from rdm.app.hub_models import upload
+
+        with exported_folder(self, repository) as folder:
+            return upload(folder, repository, private, commit_message, revision)
+
     # Used by the scripts.
 
     def choose_decoding(
@@ -220,7 +252,7 @@ class Model:
 
     def _rescored(self, decoding: Decoding, teacher: "Model") -> Decoding:
         """``decoding`` with the selection replaced by the scores of ``teacher``."""
-        name = f"rescore: {teacher.run.folder}"
+        name = f"rescore: {teacher.run.origin}"
         ar = isinstance(teacher.system, AutoregressiveSystem)
         require(ar, f"{name} is a run of system {teacher.name}; name a run of system=ar")
         selects = isinstance(decoding, Sampler | GaussianSampler) and decoding.candidates > 1
@@ -292,7 +324,7 @@ class Model:
         config = self.run.config
         choices = {group: name for group, name in self.run.choices.items() if group.split("/")[0] in TRAINING_GROUPS}
         return {
-            "run": str(self.run.folder),
+            "run": self.run.origin,
             "recipe": self.run.recipe(),
             "train_seed": config.seed,
             "choices": choices,

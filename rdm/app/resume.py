@@ -15,6 +15,7 @@ from rdm.training.checkpoints import DamagedCheckpointError, check_fits, read_ch
 from rdm.training.continuation import changes, check_changes
 from rdm.training.initialization import take_weights
 from rdm.training.module import TrainingModule
+from rdm.training.weights import read_state
 
 
 def compatible_checkpoint(
@@ -64,7 +65,7 @@ def initialize(config: DictConfig, module: TrainingModule) -> None:
     """Copy the EMA weights of the run named by ``init`` that fit, and print which."""
     run = initial_run(config)
     (file,) = run.checkpoints()
-    weights: dict[str, Any] = read_checkpoint(file)["state_dict"]
+    weights: dict[str, Any] = read_state(file)["state_dict"]
     taken = take_weights(
         module.system, {name.removeprefix("system."): each for name, each in weights.items()}, str(file)
     )

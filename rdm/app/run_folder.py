@@ -1,7 +1,8 @@
-"""The folder of a training run: everything needed to use or repeat it, wherever it is moved.
+"""The folder of a trained model: everything needed to use it, wherever it is moved.
 
-config.yaml  codec.json  tokenizer.json  versions.json  checkpoints/*.ckpt  metrics.csv  train.log  finished
+Of a run: config.yaml  codec.json  tokenizer.json  versions.json  checkpoints/*.ckpt  metrics.csv  train.log  finished
 results.jsonl
+Exported: config.yaml  codec.json  tokenizer.json  export.json  model.safetensors  README.md  figures/
 """
 
 import json
@@ -19,6 +20,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from rdm.app.hub_models import find_on_hub
 from rdm.app.trust import check_foreign
 from rdm.errors import UserError, require
 from rdm.files import write_text
@@ -33,6 +35,13 @@ SECTIONS = ("name", "seed", "data", "vocab", "system", "optimizer", "decoding", 
 NOT_BUILT = ("callbacks", "logger", "optimizer", "trainer")
 """Sections of which nothing is built when a trained model is used."""
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "tokenizers", "sacrebleu")
+EXPORT_FILE = "export.json"
+"""The file by which an exported folder is recognised."""
+EXPORT_FORMAT = 1
+"""Version of the keys in ``export.json``; other versions are refused."""
+EXPORT_KEYS = {"recipe": str, "average": int, "overrides": list}
+"""What is read from ``export.json``; the rest is for readers."""
+EXPORTED_WEIGHTS = "model.safetensors"
 
 
 def git_commit() -> str | None:
@@ -76,25 +85,38 @@ class RunFolder:
 
     Attributes:
         trust: packages besides this one whose classes its configuration may name.
+        hub: the id on the Hub it was downloaded from, ``user/name``; None for a folder of the user.
     """
 
     folder: Path
     checkpoint: Path | None = None
     trust: tuple[str, ...] = ()
+    hub: str | None = None
 
     @classmethod
     def open(cls, path: str | None, key: str = "ckpt", trust: tuple[str, ...] = ()) -> "RunFolder":
-        """A run folder, or a checkpoint file in one; ``key`` is the option that names it."""
+        """A run folder, a checkpoint file in one, an exported folder, or a model on the Hub.
+
+        Args:
+            path: a path, or ``user/name`` or ``user/name@revision`` if there is no such path.
+            key: the option that names it, for messages.
+            trust: see the class.
+        """
         if path is None:
             raise UserError("ckpt: name a model, e.g. ckpt=outputs/<run> or ckpt=outputs/<run>/checkpoints/last.ckpt")
         place = Path(path)
+        if not place.exists() and (found := find_on_hub(path, key)) is not None:
+            return cls(found.folder, None, trust, found.repository)
         require(place.exists(), f"{key}: {path} does not exist")
+        if place.name == EXPORTED_WEIGHTS and place.is_file():
+            place = place.parent
         folder = place if place.is_dir() else place.parent.parent
         require((folder / "config.yaml").is_file(), f"{key}: {folder} is not a run folder (it has no config.yaml)")
         return cls(folder, None if place.is_dir() else place, trust)
 
     def at_best(self) -> "RunFolder":
         """This run folder with its best checkpoint."""
+        require(not self.exported, f"best=true: {self.origin} is an exported model, which has one set of weights")
         require(
             self.checkpoint is None, f"best=true needs a run folder, and {self.checkpoint} is a file: leave one out"
         )
@@ -103,9 +125,19 @@ class RunFolder:
         return RunFolder(self.folder, best, self.trust)
 
     @property
+    def exported(self) -> bool:
+        """Whether this is a folder of ``python -m rdm.export``, without training state."""
+        return (self.folder / EXPORT_FILE).is_file()
+
+    @property
+    def origin(self) -> str:
+        """What result rows call the model: its folder, or its id on the Hub with the commit."""
+        return str(self.folder) if self.hub is None else f"{self.hub}@{self.folder.name}"
+
+    @property
     def writable(self) -> Path:
-        """Where files about the model are written by default: the folder itself."""
-        return self.folder
+        """Where files about the model are written by default: the folder, or one in ``outputs`` for a Hub model."""
+        return self.folder if self.hub is None else Path("outputs") / self.hub.replace("/", "--")
 
     # Written by training.
 
@@ -163,11 +195,32 @@ class RunFolder:
     @property
     def overrides(self) -> list[str]:
         """The overrides the run was started with."""
-        return self._record().get("overrides", [])
+        return self.record().get("overrides", [])
 
-    def _record(self) -> dict[str, Any]:
+    @property
+    def average(self) -> int:
+        """Number of checkpoints whose mean the exported weights are; 1 for the folder of a run."""
+        return self.record().get("average", 1)
+
+    def record(self) -> dict[str, Any]:
+        """What was recorded about the training besides its configuration: commit, versions, data, overrides."""
+        if self.exported:
+            return self._export_record()
         file = self.folder / "versions.json"
         return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+    def _export_record(self) -> dict[str, Any]:
+        file = self.folder / EXPORT_FILE
+        try:
+            record = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:  # neither JSON nor UTF-8 is a ValueError
+            raise UserError(f"{file} cannot be read ({type(error).__name__}): export the model again") from error
+        found = record.get("format") if isinstance(record, dict) else None
+        message = f"{file} has format {found}, but this version of rdm reads format {EXPORT_FORMAT}"
+        require(found == EXPORT_FORMAT, message)
+        wrong = [key for key, kind in EXPORT_KEYS.items() if not isinstance(record.get(key), kind)]
+        require(not wrong, f"{file}: {', '.join(wrong)} missing or of a wrong type; export the model again")
+        return record
 
     @property
     def config(self) -> DictConfig:
@@ -197,6 +250,8 @@ class RunFolder:
 
     def recipe(self) -> str:
         """A hash of everything that makes the model except the seed: runs of one recipe are averaged over."""
+        if self.exported:  # its configuration has no paths any more, which are part of the hash
+            return str(self.record()["recipe"])
         config = OmegaConf.to_container(self.full_config, resolve=True)
         assert isinstance(config, dict)
         data, trainer = dict(config["data"]["module"]), dict(config["trainer"])
@@ -210,11 +265,16 @@ class RunFolder:
     @property
     def initial_recipe(self) -> str | None:
         """The recipe of the run that ``init`` named; None for a run that was trained from scratch."""
-        return self._record().get("initial_recipe")
+        return self.record().get("initial_recipe")
 
     def checkpoints(self, average: int = 1) -> list[Path]:
         """The named or newest checkpoint; with ``average > 1`` that many numbered ones up to and including it."""
         require(average >= 1, f"average must be at least 1, got {average}")
+        if self.exported:
+            message = f"average={average}: {self.origin} is an exported model, which has one set of weights"
+            require(average == 1, message)
+            self.record()  # of a version that can be read
+            return [self.folder / EXPORTED_WEIGHTS]
         if average == 1:
             newest = self.newest_first()
             require(len(newest) > 0, f"ckpt: {self.folder} has no checkpoint yet")

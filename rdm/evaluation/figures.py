@@ -20,17 +20,31 @@ def draw_figures(rows: Sequence[Row], metric: str, folder: Path, suffix: str = "
     Args:
         suffix: appended to the names of the files, before the extension.
     """
-    series: Series = {}
-    for line, columns in group_rows(rows, metric).items():
-        groups = {step: columns[step] for step in sort_steps(columns) if metric_values(columns[step], metric)}
-        if groups:
-            series[", ".join(filter(None, line))] = groups
+    series = series_of(rows, metric)
     plots = {"iterations": plot_iterations, "speed": plot_speed, "ablation": plot_bars}
     return [
         file
         for name, plot in plots.items()
         for file in draw_figure(partial(plot, series=series, metric=metric), folder / f"{name}{suffix}", metric)
     ]
+
+
+def draw_iterations(rows: Sequence[Row], metric: str, folder: Path, suffix: str = "") -> list[Path]:
+    """Draw a metric against iterations, as PNG and SVG; nothing if all rows have the same number of iterations."""
+    series = series_of(rows, metric)
+    if len({step for groups in series.values() for step in groups if step is not None}) < 2:
+        return []
+    return draw_figure(partial(plot_iterations, series=series, metric=metric), folder / f"iterations{suffix}", metric)
+
+
+def series_of(rows: Sequence[Row], metric: str) -> Series:
+    """The rows that have a value of the metric, by the label of their line and the number of iterations."""
+    series: Series = {}
+    for line, columns in group_rows(rows, metric).items():
+        groups = {step: columns[step] for step in sort_steps(columns) if metric_values(columns[step], metric)}
+        if groups:
+            series[", ".join(filter(None, line))] = groups
+    return series
 
 
 def draw_figure(plot: Callable[[Any], None], file: Path, ylabel: str) -> list[Path]:
