@@ -105,9 +105,14 @@ def serve(offers: "Sequence[Offer]", listening: socket.socket, host: str) -> Non
     from rdm.playground.server import WAITING, create_app
 
     queue = DecodingQueue(WAITING)
-    options = {"access_log": False, "server_header": False, "proxy_headers": False, "lifespan": "off"}
     config = uvicorn.Config(
-        create_app(offers, queue, host), log_level="warning", timeout_graceful_shutdown=1, **options
+        create_app(offers, queue, host),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
     )
     shown = f"[{host}]" if ":" in host else host
     print(f"playground: http://{shown}:{listening.getsockname()[1]} (Ctrl-C ends it)", flush=True)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -148,13 +148,13 @@ def settings_of(model: Model, decoding: Decoding) -> Iterator[Setting]:
             yield Setting(f"transition.{key}", key.replace("_", " "), value, 0, 1000, 0.01)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def largest_accepted(model: Model, decoding: Decoding, setting: Setting, accepted: int) -> int:
+def largest_accepted(model: Model, decoding: Decoding, setting: Setting, accepted: float) -> float:
     """The largest value up to ``setting.maximum`` that the model accepts, found by bisection."""
-    low, high = accepted, int(setting.maximum)
+    low, high = int(accepted), int(setting.maximum)
     while low < high:
         middle = (low + high + 1) // 2
         try:

@@ -1,7 +1,7 @@
 // The form of the playground: what to decode, with which models and strategies. player.js shows the iterations.
 (() => {
   const $ = (id) => document.getElementById(id);
-  const PLACES = ["A", "B"];
+  const PLACES = ["a", "b"]; // the two decodings; prefixes of their settings in the address
   let models = [], sides = [];
 
   // The server writes the properties of tokens into data-style: the Content-Security-Policy forbids style attributes.
@@ -20,12 +20,13 @@
   class Side {
     constructor(place) {
       this.place = place;
+      this.name = place.toUpperCase();
       this.changed = {}; // values the user has set, by key; kept when another strategy is chosen
       this.request = null; // aborts the running request
       this.choice = copyOf("choice");
       this.result = copyOf("result");
-      this.choice.querySelector("legend").textContent = `Decoding ${place}`;
-      this.result.setAttribute("aria-label", `Decoding ${place}`);
+      this.choice.querySelector("legend").textContent = `Decoding ${this.name}`;
+      this.result.setAttribute("aria-label", `Decoding ${this.name}`);
       this.models = this.choice.querySelector(".models");
       this.strategies = this.choice.querySelector(".strategies");
       this.status = this.result.querySelector(".status");
@@ -33,7 +34,7 @@
       this.fill = this.result.querySelector(".fill");
       this.template = this.fill.querySelector("textarea");
       this.words = this.fill.querySelector(".words");
-      this.template.setAttribute("aria-label", `Text with blanks of decoding ${place}`);
+      this.template.setAttribute("aria-label", `Text with blanks of decoding ${this.name}`);
       this.models.addEventListener("change", () => this.choose(this.models.value, this.strategies.value));
       this.strategies.addEventListener("change", () => this.choose(this.models.value, this.strategies.value));
       this.template.addEventListener("input", () => this.showWords());
@@ -126,7 +127,7 @@
       const facts = [`${state.seconds.toFixed(2)} s`];
       if (state.calls !== null) facts.push(`${state.calls} network calls`);
       if (models.length > 1) facts.unshift(state.model);
-      this.say(`${this.place}: ${facts.join(", ")}`);
+      this.say(`${this.name}: ${facts.join(", ")}`);
       const article = new DOMParser().parseFromString(state.html, "text/html").querySelector("article");
       applyStyles(article);
       this.view.replaceChildren(article);
@@ -164,11 +165,6 @@
     }
   }
 
-  // The prefix of a side in the fragment.
-  function key(place) {
-    return place.toLowerCase();
-  }
-
   function oneLine(text) {
     return text.replace(/\s*\n\s*/g, " ").trim();
   }
@@ -203,10 +199,10 @@
     if (sides.length < PLACES.length) return;
     const values = new URLSearchParams({ text: $("text").value, seed: $("seed").value });
     for (const side of sides) {
-      values.set(`${key(side.place)}.model`, side.model.name);
-      values.set(`${key(side.place)}.decoding`, side.strategy.name);
-      for (const [name, value] of Object.entries(side.options)) values.set(`${key(side.place)}.${name}`, value);
-      if (/(^|\s)_(\s|$)/.test(side.template.value)) values.set(`${key(side.place)}.template`, side.template.value);
+      values.set(`${side.place}.model`, side.model.name);
+      values.set(`${side.place}.decoding`, side.strategy.name);
+      for (const [key, value] of Object.entries(side.options)) values.set(`${side.place}.${key}`, value);
+      if (/(^|\s)_(\s|$)/.test(side.template.value)) values.set(`${side.place}.template`, side.template.value);
     }
     history.replaceState(null, "", `#${values}`);
   }
@@ -216,25 +212,23 @@
     $("text").value = values.get("text") ?? "";
     $("seed").value = values.get("seed") ?? 1;
     const restored = PLACES.map((place, index) => {
-      const model = values.get(`${key(place)}.model`) ?? (models[index] ?? models[0]).name;
+      const own = [...values].filter(([key]) => key.startsWith(`${place}.`)).map(([key, value]) => [key.slice(2), value]);
+      const { model = (models[index] ?? models[0]).name, decoding, template = "", ...numbers } = Object.fromEntries(own);
       const offered = models.find((each) => each.name === model)?.strategies.map((each) => each.name);
+      if (offered === undefined) missing.push(`model ${model}`);
+      else if (decoding !== undefined && !offered.includes(decoding)) missing.push(`strategy ${decoding}`);
       // With a single model the two sides begin with different strategies.
-      const first = index < models.length ? 0 : 1;
-      const strategy = values.get(`${key(place)}.decoding`) ?? offered?.[first];
-      if (offered === undefined) missing.push(`the model ${model}`);
-      else if (strategy !== undefined && !offered.includes(strategy)) missing.push(`the strategy ${strategy}`);
-      const own = [...values].filter(([name]) => name.startsWith(`${key(place)}.`));
-      return { model, strategy, set: Object.fromEntries(own.map(([name, value]) => [name.slice(2), value])) };
+      const first = offered?.[index < models.length ? 0 : 1];
+      return { model, decoding: decoding ?? first, template, numbers };
     });
     sides.forEach((side, index) => {
-      const { model, strategy, set: { template, ...numbers } } = restored[index];
-      side.changed = Object.fromEntries(Object.entries(numbers).map(([name, value]) => [name, Number(value)]));
-      side.template.value = template ?? "";
-      side.choose(model, strategy);
+      const { model, decoding, template, numbers } = restored[index];
+      side.changed = Object.fromEntries(Object.entries(numbers).map(([key, value]) => [key, Number(value)]));
+      side.template.value = template;
+      side.choose(model, decoding);
       side.showWords();
     });
-    $("note").textContent = missing.length ? `${missing.join(" and ")} of the link is not here` : "";
-    remember();
+    $("note").textContent = missing.length ? `not here, though in the link: ${missing.join(", ")}` : "";
   }
 
   async function copyLink() {

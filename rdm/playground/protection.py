@@ -15,7 +15,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""Headers of every answer: nothing is loaded from elsewhere, no inline script or style runs, no other site frames it."""
+"""Headers of every answer: nothing is loaded from elsewhere, and neither inline scripts nor styles have an effect."""
 
 
 class Protection:
