@@ -70,7 +70,8 @@ def listen(host: str, port: str) -> socket.socket:
         family = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, int(port)), family=family)
     except OSError as error:
-        reason = error.strerror or type(error).__name__
+        known = error.errno is not None and error.errno > 0  # strerror repeats the address; others are about names
+        reason = os.strerror(error.errno) if known else error.strerror
         raise UserError(f"host={host} port={port} cannot be used: {reason}; choose another, e.g. port=0") from error
 
 
@@ -119,7 +120,7 @@ def serve(offers: "Sequence[Offer]", listening: socket.socket, host: str) -> Non
     try:
         uvicorn.Server(config).run(sockets=[listening])
     finally:
-        if queue.busy:  # the interpreter would wait until the decoding has ended
+        if len(queue) > 0:  # the interpreter would wait until the decoding has ended
             sys.stdout.flush()
             os._exit(130)
 

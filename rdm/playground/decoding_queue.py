@@ -50,10 +50,9 @@ class DecodingQueue:
         self._changed = asyncio.Event()  # replaced whenever the line moves
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="decoding")
 
-    @property
-    def busy(self) -> bool:
-        """Whether a function is running or waiting."""
-        return bool(self._line)
+    def __len__(self) -> int:
+        """Return the number of functions that run or wait."""
+        return len(self._line)
 
     async def run(self, work: Callable[[], Result]) -> AsyncIterator[Waiting | Started | Finished[Result]]:
         """Yield the place in the line whenever it changes, then the start and the result of ``work``.

@@ -42,10 +42,11 @@ class DecodingRequest:
             source = None if model.system.open_ended else self.text
             (output,) = model.fill(self.template, source, self.decoding, trace=True, seed=self.seed)
         assert output.trace is not None
+        continued = model.system.open_ended and self.template is None  # the output is what follows the prompt
         return {
             "model": self.offer.name,
             "html": render_trajectory(output.trace, output.source),
-            "text": output.text,
+            "text": f"{self.text} {output.text}" if continued else output.text,
             "calls": output.calls,
             "seconds": time.perf_counter() - began,
         }

@@ -101,6 +101,7 @@ class Offer:
 
 def make_offer(name: str, model: Model) -> Offer:
     """Try every choice of ``conf/decoding`` on a model, and whether it fills a blank."""
+    model.decoding(composed(AS_TRAINED))  # raises if the run itself cannot be used
     names = sorted(choices("decoding"), key=lambda each: each != AS_TRAINED)
     strategies = [strategy for each in names for strategy in fitting(model, each)]
     return Offer(name, model, strategies, can_fill(model, strategies[0]))

@@ -68,11 +68,13 @@ def create_app(offers: Sequence[Offer], queue: DecodingQueue, host: str = "127.0
         return StreamingResponse(chained(first, lines), media_type="application/x-ndjson")
 
     routes = [Route("/", index), Route("/models", models), Route("/decode", decode, methods=["POST"])]
-    return Starlette(
+    app = Starlette(
         routes=[*routes, *(Route(path, serve(*file)) for path, file in FILES.items())],
         middleware=[Middleware(Protection, host=host)],
         exception_handlers={HTTPException: explain},  # type: ignore[dict-item]
     )
+    app.state.queue = queue
+    return app
 
 
 def serve(file: Path, kind: str) -> Callable[[Request], Response]:
@@ -102,14 +104,16 @@ async def read_body(request: Request) -> bytes:
 
 
 def parse_json(body: bytes) -> Any:
-    """The data in a body of JSON; NaN and infinite numbers are not JSON."""
+    """The data in a body of JSON, without NaN, infinite numbers and unpaired surrogates, which are not JSON."""
 
     def no_number(name: str) -> None:
         raise ValueError(name)
 
     try:
-        return json.loads(body, parse_constant=no_number)
-    except (ValueError, RecursionError) as error:  # bytes that are not UTF-8 are a ValueError
+        data = json.loads(body, parse_constant=no_number)
+        json.dumps(data, ensure_ascii=False).encode()  # fails for surrogates
+        return data
+    except (ValueError, RecursionError) as error:  # what is not UTF-8 is a ValueError
         raise HTTPException(400, "the request is not valid JSON") from error
 
 
