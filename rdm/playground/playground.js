@@ -2,7 +2,7 @@
 (() => {
   const $ = (id) => document.getElementById(id);
   const PLACES = ["a", "b"]; // the two decodings; prefixes of their settings in the address
-  let models = [], sides = [];
+  let models = [], sides = [], pending = null;
 
   // The server writes the properties of tokens into data-style: the Content-Security-Policy forbids style attributes.
   function applyStyles(root) {
@@ -60,7 +60,7 @@
       this.choice.querySelector(".settings-row").replaceChildren(...known.settings.map((each) => this.input(each)));
       this.fill.hidden = !model.fills;
       describeText();
-      remember();
+      rememberSoon();
     }
 
     input(setting) {
@@ -75,7 +75,7 @@
       input.title = `${setting.minimum} to ${setting.maximum}`;
       input.addEventListener("input", () => {
         this.changed[setting.key] = input.value === "" ? undefined : Number(input.value);
-        remember();
+        rememberSoon();
       });
       label.append(`${setting.label} `, input);
       return label;
@@ -104,7 +104,7 @@
       };
       if (template !== null) body.template = oneLine(template);
       this.say("asking the server …", "busy");
-      remember();
+      rememberSoon();
       try {
         const response = await fetch("decode", {
           method: "POST", headers: { "Content-Type": "application/json" },
@@ -133,7 +133,7 @@
       this.view.replaceChildren(article);
       this.template.value = state.text;
       this.showWords();
-      remember();
+      rememberSoon();
       player.refresh();
       this.scrollToView();
       if (!matchMedia("(prefers-reduced-motion: reduce)").matches) player.toggle();
@@ -157,11 +157,11 @@
           button.setAttribute("aria-pressed", String(blank));
           button.textContent = blank ? "_" : word;
           this.template.value = [...this.words.children].map((each) => each.textContent).join(" ");
-          remember();
+          rememberSoon();
         });
         return button;
       }));
-      remember();
+      rememberSoon();
     }
   }
 
@@ -196,6 +196,7 @@
 
   // The settings are the fragment of the address, which is not sent to the server.
   function remember() {
+    clearTimeout(pending);
     if (sides.length < PLACES.length) return;
     const values = new URLSearchParams({ text: $("text").value, seed: $("seed").value });
     for (const side of sides) {
@@ -205,6 +206,12 @@
       if (/(^|\s)_(\s|$)/.test(side.template.value)) values.set(`${side.place}.template`, side.template.value);
     }
     history.replaceState(null, "", `#${values}`);
+  }
+
+  // Browsers limit how often the address changes: not at every key.
+  function rememberSoon() {
+    clearTimeout(pending);
+    pending = setTimeout(remember, 300);
   }
 
   function restore() {
@@ -250,11 +257,14 @@
     made.forEach((side) => fillSelect(side.strategies, models[0].strategies));
     sides = made;
     restore();
-    $("text").addEventListener("input", remember);
-    $("seed").addEventListener("input", remember);
+    $("text").addEventListener("input", rememberSoon);
+    $("seed").addEventListener("input", rememberSoon);
     $("text").addEventListener("keydown", submitOnEnter);
     $("copy").addEventListener("click", copyLink);
     addEventListener("hashchange", restore);
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") event.target.blur(); // afterwards the keys of the player work
+    });
     $("ask").addEventListener("submit", (event) => {
       event.preventDefault();
       sides.forEach((side) => side.decode());

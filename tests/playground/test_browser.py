@@ -118,6 +118,9 @@ def test_typed_sentence_is_decoded_and_played(page: webdriver.Chrome) -> None:
     assert page.find_element(By.ID, "now").text == "3 / 4"
     page.find_element(By.ID, "text").send_keys("a", Keys.ARROW_LEFT)  # typed, not a command
     assert page.find_element(By.ID, "now").text == "3 / 4"
+    page.find_element(By.ID, "text").send_keys(Keys.ESCAPE)
+    page.switch_to.active_element.send_keys(Keys.ARROW_LEFT)
+    assert page.find_element(By.ID, "now").text == "2 / 4"
 
 
 def test_each_side_has_its_model_and_what_it_offers(page: webdriver.Chrome) -> None:
@@ -199,6 +202,7 @@ def test_markup_in_text_is_not_interpreted(page: webdriver.Chrome, evil: str, ad
     wait_for_results(page)
     assert all_of(page, ".fill textarea")[0].get_attribute("value").startswith(evil)
     assert page.find_element(By.CSS_SELECTOR, ".view .output").text.startswith(evil)
+    page.find_element(By.ID, "copy").click()  # writes the address at once
     open_page(page, page.current_url)
     assert page.find_element(By.ID, "text").get_attribute("value") == evil
     open_page(page, f"{address}#a.model={evil}")
@@ -220,6 +224,7 @@ def test_link_restores_the_settings(page: webdriver.Chrome) -> None:
         const selector = "select, #ask textarea, #ask input, .fill:not([hidden]) textarea";
         return [...document.querySelectorAll(selector)].map((field) => field.value);
     """
+    WebDriverWait(page, 20).until(lambda _: "more" in page.current_url)  # changes after a moment
     before, link = page.execute_script(fields), page.current_url
     assert urlsplit(link).query == ""
     values = parse_qs(urlsplit(link).fragment)
