@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from rdm.app.arguments import Parser, split_key_values
@@ -70,8 +71,8 @@ def listen(host: str, port: str) -> socket.socket:
         family = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, int(port)), family=family)
     except OSError as error:
-        known = error.errno is not None and error.errno > 0  # strerror repeats the address; others are about names
-        reason = os.strerror(error.errno) if known else error.strerror
+        number = error.errno or 0  # negative if a name is unknown; otherwise error.strerror repeats the address
+        reason = os.strerror(number) if number > 0 else error.strerror
         raise UserError(f"host={host} port={port} cannot be used: {reason}; choose another, e.g. port=0") from error
 
 
@@ -105,6 +106,14 @@ def serve(offers: "Sequence[Offer]", listening: socket.socket, host: str) -> Non
     from rdm.playground.decoding_queue import DecodingQueue
     from rdm.playground.server import WAITING, create_app
 
+    class Server(uvicorn.Server):
+        """Ends at once if a decoding runs: it cannot be interrupted, and nothing has to be saved."""
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            if len(queue) > 0:
+                os._exit(128 + sig)
+            super().handle_exit(sig, frame)
+
     queue = DecodingQueue(WAITING)
     config = uvicorn.Config(
         create_app(offers, queue, host),
@@ -117,12 +126,7 @@ def serve(offers: "Sequence[Offer]", listening: socket.socket, host: str) -> Non
     )
     shown = f"[{host}]" if ":" in host else host
     print(f"playground: http://{shown}:{listening.getsockname()[1]} (Ctrl-C ends it)", flush=True)
-    try:
-        uvicorn.Server(config).run(sockets=[listening])
-    finally:
-        if len(queue) > 0:  # the interpreter would wait until the decoding has ended
-            sys.stdout.flush()
-            os._exit(130)
+    Server(config).run(sockets=[listening])
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ class Protection:
     """
 
     def __init__(self, app: ASGIApp, host: str) -> None:
-        self.app, self.host = app, host
+        self.app, self.host = app, host.lower()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +78,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_server_prints_its_address_and_ends_with_ctrl_c(run: Path) -> None:
-    """One line on standard output, a warning for another host, and no stack trace."""
-    command = [sys.executable, "-m", "rdm.playground", f"ckpt={run}", "host=0.0.0.0", "port=0"]
+SHORTER = """
+from rdm.app.scripts import run_module
+from rdm.playground import __main__, offers
+offers.choices = lambda group: ["as_trained", "remdm_cap"]  # to try all takes seconds
+run_module(__main__.main)
+"""
+BODY = b'{"model": "rdm", "decoding": "remdm_cap", "text": "situ", "options": {"steps": 2000, "length_candidates": 60}}'
+
+
+@pytest.mark.parametrize("busy", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_server_prints_its_address_and_ends_with_ctrl_c(run: Path, busy: bool) -> None:
+    """One line on standard output, a warning for another host, and no stack trace, even while it decodes."""
+    command = [sys.executable, "-c", SHORTER, f"ckpt={run}", "host=0.0.0.0", "port=0"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     server = subprocess.Popen(
         command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -87,14 +98,15 @@ def test_server_prints_its_address_and_ends_with_ctrl_c(run: Path) -> None:
     try:
         assert server.stdout is not None
         line = server.stdout.readline()
-        assert line.startswith("playground: http://0.0.0.0:")
-        assert line.endswith(" (Ctrl-C ends it)\n")
-        port = int(line.split(":")[3].split()[0])
-        with socket.create_connection(("127.0.0.1", port)) as connection:
-            connection.sendall(b"GET /models HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-            assert connection.recv(15) == b"HTTP/1.1 200 OK"
-        server.send_signal(signal.SIGINT)
-        rest, errors = server.communicate(timeout=30)
+        found = re.fullmatch(r"playground: (http://0\.0\.0\.0:\d+) \(Ctrl-C ends it\)\n", line)
+        assert found
+        headers = {"content-type": "application/json", "origin": found[1]}
+        request = urllib.request.Request(f"{found[1]}/decode", BODY, headers) if busy else f"{found[1]}/models"
+        with urllib.request.urlopen(request, timeout=60) as response:
+            first = response.readline()
+            assert (first == b'{"state": "decoding"}\n') == busy
+            server.send_signal(signal.SIGINT)
+            rest, errors = server.communicate(timeout=60)
     finally:
         server.kill()
     assert (server.returncode, rest) == (130, "")

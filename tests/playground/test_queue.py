@@ -1,12 +1,14 @@
 """One decoding at a time."""
 
 import asyncio
+import doctest
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from rdm.playground import decoding_queue, protection
 from rdm.playground.decoding_queue import DecodingQueue, Finished, QueueFull, Started, Waiting
 
 
@@ -80,3 +82,10 @@ def test_error_of_a_decoding_does_not_stop_the_next() -> None:
         return await collect(queue, lambda: 1)
 
     assert asyncio.run(fail_then_run())[-1] == Finished(1)
+
+
+def test_examples_in_docstrings() -> None:
+    for module in (decoding_queue, protection):
+        results = doctest.testmod(module)
+        assert results.attempted > 0
+        assert results.failed == 0
