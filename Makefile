@@ -14,7 +14,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Setting up .venv (once, two to three minutes)"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --disable-pip-version-check $$(grep '^torch==' constraints.txt)
-	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev,loggers,dashboard,sweeps]'
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev,loggers,dashboard,sweeps,playground]'
 	@touch $@
 
 setup: $(READY)  ## make .venv and install into it

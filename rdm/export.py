@@ -41,5 +41,10 @@ def main() -> None:
     print(f"wrote {folder}: rdm.load({str(folder)!r}), or python evaluate.py ckpt={folder}")
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """The console script ``rdm-export``."""
     run_module(main)
+
+
+if __name__ == "__main__":
+    run()

@@ -44,14 +44,15 @@ class Page:
 def render(examples: Sequence[Example]) -> str:
     """Render a self-contained HTML page."""
     last = max(len(trajectory.steps) for example in examples for trajectory in example.trajectories) - 1
-    return TEMPLATES.get_template("page.html").render(
-        examples=examples,
-        names=STATE_NAMES,
-        mask=MASK,
-        last=last,
-        token_widths=token_widths,
-        text_direction=text_direction,
-    )
+    return TEMPLATES.get_template("page.html").render(examples=examples, last=last)
+
+
+def render_trajectory(trajectory: Trajectory, source: str) -> str:
+    """Render one trajectory of the page as an HTML element, to be inserted by a script.
+
+    The properties of tokens are in attributes ``data-style``: a Content-Security-Policy may forbid ``style``.
+    """
+    return str(TEMPLATES.get_template("parts.html").module.article(trajectory, source, "data-style"))  # type: ignore[attr-defined]
 
 
 def embed(examples: Sequence[Example], height: int = 420) -> str:
@@ -87,3 +88,11 @@ def merge_examples(examples: Sequence[Example]) -> list[Example]:
         trajectories = [*(previous.trajectories if previous else []), *example.trajectories]
         merged[example.source] = Example(example.source, example.references, trajectories)
     return list(merged.values())
+
+
+TEMPLATES.globals |= {
+    "names": STATE_NAMES,
+    "mask": MASK,
+    "token_widths": token_widths,
+    "text_direction": text_direction,
+}

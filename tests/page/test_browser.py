@@ -1,7 +1,6 @@
 """The decoding page in Chromium."""
 
 import dataclasses
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,24 +16,18 @@ from selenium.webdriver.support.wait import WebDriverWait
 from rdm.decoding.trace import TokenState
 from rdm.page.page import render
 from rdm.page.trajectory import Example, trace_decoding
+from tests.browser import headless_chromium, needs_chromium, right_edges, set_screen
 from tests.builders import sampler, tiny_system, toy_data
 from tests.page.helpers import EVIL, EXAMPLES, LONG, SHORT, trajectory
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromium-driver")
+pytestmark = needs_chromium
 LAST = len(LONG) - 1
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
-    yield driver
-    driver.quit()
+    with headless_chromium() as driver:
+        yield driver
 
 
 @pytest.fixture
@@ -238,19 +231,9 @@ def test_colours_depend_on_state_and_confidence(page: webdriver.Chrome) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_layout_fits_narrow_screens_in_light_and_dark(page: webdriver.Chrome, width: int, scheme: str) -> None:
     """No element overflows horizontally in either view, even with a token longer than the screen."""
-    page.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500},
-    )
-    page.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    )
+    set_screen(page, width, scheme)
     for _ in range(2):
-        right_edges = page.execute_script("""
-            return [document.documentElement.scrollWidth, ...[...document.querySelectorAll("body *")]
-                .filter((each) => each.checkVisibility()).map((each) => each.getBoundingClientRect().right)];
-        """)
-        assert max(right_edges) <= width
+        assert max(right_edges(page)) <= width
         press(page, "a")
     background = page.execute_script("return getComputedStyle(document.body).backgroundColor")
     red = int(background.removeprefix("rgb(").split(",")[0])

@@ -1,0 +1,1 @@
+"""The playground: a local page on which trained models decode what is typed."""
