@@ -34,6 +34,7 @@ class DecodedBatch:
     candidate_scores: list[list[float]]
     chosen: list[int]  # index of the returned candidate of each source
     calls: Tensor | None
+    tokens: int  # ordinary tokens of all hypotheses
     seconds: float
 
 
@@ -58,7 +59,8 @@ def decode_batch(
             best.candidates.scores.tolist(),
         )
         chosen = best.candidates.chosen.tolist()
-    return DecodedBatch(texts, scores, groups, group_scores, chosen, best.calls, seconds)
+    count = int(system.vocab.is_ordinary(tokens).sum())
+    return DecodedBatch(texts, scores, groups, group_scores, chosen, best.calls, count, seconds)
 
 
 def decode_sources(
@@ -85,16 +87,25 @@ def decode_sources(
     texts, scores = [""] * len(rows), [0.0] * len(rows)
     candidates, candidate_scores = [[""]] * len(rows), [[0.0]] * len(rows)
     calls: list[Tensor | None] = []
-    seconds = 0.0
+    seconds, tokens = 0.0, 0
     for start in track(range(0, len(order), batch_size), str(decoding), disable=not progress):
         indices = order[start : start + batch_size]
         batch = decode_batch(system, decoding, codec, [rows[index] for index in indices], generator)
         seconds += batch.seconds
+        tokens += batch.tokens
         calls.append(batch.calls)
         columns = zip(indices, batch.texts, batch.scores, batch.candidates, batch.candidate_scores, strict=True)
         for index, text, score, group, group_scores in columns:
             texts[index], scores[index] = text, score
             candidates[index], candidate_scores[index] = group, group_scores
     counted = [float(count.sum()) for count in calls if count is not None]
-    mean_calls = sum(counted) / len(rows) if rows and len(counted) == len(calls) else None
-    return Outputs(texts, scores, candidates, candidate_scores, seconds, mean_calls)
+    total = sum(counted) if rows and len(counted) == len(calls) else None
+    return Outputs(
+        texts,
+        scores,
+        candidates,
+        candidate_scores,
+        seconds,
+        calls_per_sentence=None if total is None else total / len(rows),
+        tokens_per_call=None if not total else tokens / total,
+    )

@@ -26,7 +26,7 @@ class DiffusionLanguageModel(DenoisingSystem):
     Args:
         denoiser: the network.
         max_tokens: maximum number of tokens in a continuation; the rest of the ``denoiser.max_length`` positions is
-            discarded.
+            discarded. More tokens than fit into the window are generated if ``decoding.block`` is set.
         parts: the other arguments of :class:`~rdm.systems.denoising.DenoisingSystem`.
     """
 
@@ -61,11 +61,24 @@ class DiffusionLanguageModel(DenoisingSystem):
         template: Tensor | None = None,
     ) -> Hypotheses:
         require(template is None, "template: an open-ended system cannot fill blanks")
-        check_prompt(source, self.vocab, self.denoiser.max_length)
+        window, prefix, block = self.denoiser.max_length, source.shape[1], decoding.block
+        check_prompt(source, self.vocab, window)
         decoded = decoding.run(self.process, self.denoise(None), self.canvas(source), generator, observer)
-        continuation = truncate(decoded.tokens[:, source.shape[1] :], self.vocab, self.max_tokens)
+        tokens, calls = decoded.tokens, decoded.calls
+        weighted = [decoded.scores * (window - prefix)]
+        while block is not None and tokens.shape[1] - prefix < self.max_tokens and not self._ended(tokens[:, prefix:]):
+            # The window slides by one block: the last tokens are the prompt of the next.
+            canvas = self.canvas(tokens[:, -(window - block) :])
+            decoded = decoding.run(self.process, self.denoise(None), canvas, generator, observer)
+            tokens, calls = torch.cat([tokens, decoded.tokens[:, -block:]], 1), calls + decoded.calls
+            weighted.append(decoded.scores * block)
+        scores = torch.stack(weighted).sum(0) / (tokens.shape[1] - prefix)
         rows = torch.arange(len(source), device=source.device)
-        return Hypotheses(continuation, decoded.scores, rows, calls=decoded.calls)
+        return Hypotheses(truncate(tokens[:, prefix:], self.vocab, self.max_tokens), scores, rows, calls=calls)
+
+    def _ended(self, tokens: Tensor) -> bool:
+        """Return whether all continuations ``[B, N]`` contain ``<eos>``, after which they are cut off."""
+        return bool((tokens == self.vocab.eos).any(1).all())
 
     def canvas(self, source: Tensor) -> Canvas:
         """Return rows of ``denoiser.max_length`` positions that begin with ``source [B, S]``."""
@@ -84,3 +97,6 @@ class DiffusionLanguageModel(DenoisingSystem):
         )
         require(sampler.samples == 1, f"decoding.samples={sampler.samples}, but open-ended text is decoded once: use 1")
         require(not sampler.selection.needs_length_head, "selection: open-ended text has no length head; leave it out")
+        require(sampler.guidance == 1, "decoding.guidance: open-ended text has no source to follow; use 1")
+        window, block = self.denoiser.max_length, sampler.block
+        require(block is None or block < window, f"decoding.block={block} must be below the window of {window} tokens")
