@@ -54,8 +54,8 @@ class Particles(Described):
         rewards = self.reward.scores(candidates).double()
         pattern = free.view(sources, count, -1)
         same = (pattern[:, :, None] == pattern[:, None]).all(-1)  # [B, m, m]
-        gain = (self.scale * (rewards - before.view(sources, count))).nan_to_num(nan=float("-inf"))
-        logits = gain[:, None].expand_as(same).masked_fill(~same, float("-inf"))
+        gain = self.scale * (rewards - before.view(sources, count))
+        logits = gain[:, None].expand_as(same).masked_fill(~same | gain.isnan()[:, None], float("-inf"))
         # A row with no finite weight (all rewards of its group are -inf) keeps itself.
         itself = torch.eye(count, dtype=torch.bool, device=free.device) & logits.isneginf().all(2, keepdim=True)
         chosen = sample_ids(logits.masked_fill(itself, 0.0).flatten(0, 1), temperature=1.0, generator=generator)

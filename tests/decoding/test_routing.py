@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rdm.decoding.routing import Commit, Conditional, MaskPredict, Unconditional
+from rdm.decoding.routing import P2, Commit, Conditional, MaskPredict, Unconditional
 from rdm.decoding.transition import Action, Outcome, Router
 from rdm.errors import UserError
 from tests.decoding.helpers import (
@@ -280,6 +280,24 @@ def test_routers_agree_in_one_iteration() -> None:
     denoise, canvas = ContextDenoiser(process, 14), make_canvas([12] * 16, prefix=2)
     texts = [decode(router(), process, denoise, canvas, 1)[0].tokens.tolist() for router in ROUTERS.values()]
     assert all(text == texts[0] for text in texts)
+
+
+@pytest.mark.parametrize("noise", ["absorbing", "uniform"])
+def test_p2_with_eta_one_is_uncond(noise: str) -> None:
+    """To the bit, with sampled proposals; with another eta, denoised tokens are sent back more or less often."""
+    process, canvas = make_process(noise, 8), make_canvas([10] * 20, prefix=1)
+    denoise = ContextDenoiser(process, 11)
+    ours, theirs = (
+        decode(router, process, denoise, canvas, 8, temperature=1.0)[1] for router in (P2(eta=1.0), Unconditional())
+    )
+    for (state, outcome), (other, after) in zip(ours, theirs, strict=True):
+        assert torch.equal(state.proposal, other.proposal)
+        assert torch.equal(outcome.tokens, after.tokens)
+    back = [
+        sum(int((state.denoised & ~outcome.denoised).sum()) for state, outcome in seen)
+        for seen in (decode(P2(eta=eta), process, denoise, canvas, 8, temperature=1.0)[1] for eta in (0.2, 1.0, 5.0))
+    ]
+    assert back[0] < back[1] < back[2]
 
 
 @pytest.mark.parametrize("name", ROUTERS)
