@@ -119,7 +119,7 @@ SWEEP = ("sweep.evaluate", "sweep.folder", "sweep.generate", "sweep.task", "swee
 READ = {
     "train": {*ROOTS, *SWEEP},
     "evaluate": {*GROUPS["evaluate"], *SWEEP, "job_type"},  # checked against the configuration of the run
-    "generate": GROUPS["generate"],
+    "generate": {*GROUPS["generate"], *SWEEP},
     "plan": {*ROOTS, *SWEEP, "hardware"},
 }
 """What the code of each script reads besides its options; see :mod:`rdm.app.unused_keys`."""
