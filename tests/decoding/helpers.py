@@ -74,6 +74,17 @@ FEWER_ITERATIONS = [  # may need fewer than decoding.steps
     "entropy_bound_renoise",
 ]
 TOP_K = ["uncond", "cond", "commit", "mask_predict", "p2"]  # ranked by confidence, with the option gumbel_scale
+DETERMINISTIC = [
+    *TOP_K,
+    "uncond_margin",
+    "mask_predict_entropy",
+    "threshold",
+    "factor",
+    "entropy_bound",
+    "klass",
+    "editing",
+]
+"""Routers that draw no random numbers under mask noise with argmax proposals."""
 REPLACE = ["psi", "editing", *TEXT_NOISE_ROUTERS]  # may replace a denoised token
 ANY_NUMBER_OF_STEPS = ["remdm_cap", "remdm_rescale", "remdm_conf", "remdm_loop", "p2", "psi"]
 TRANSITIONS: dict[str, Callable[..., Transition]] = {**ROUTERS, "posterior": PosteriorStep}

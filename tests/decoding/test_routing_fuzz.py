@@ -4,19 +4,27 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from rdm.decoding.transition import Action, State, Transition
 from rdm.errors import UserError
 from tests.decoding.helpers import (
     ALL_ROUTERS,
+    ANY_NUMBER_OF_STEPS,
+    CASES,
     MASK,
     NOISES,
     REPLACE,
     ROUTERS,
+    SCHEDULES,
     TOP_K,
     TRANSITIONS,
     VOCAB,
+    ContextDenoiser,
+    Recorder,
+    make_canvas,
     make_process,
+    make_sampler,
     make_state,
     seeded,
 )
@@ -122,3 +130,38 @@ def test_no_noise_at_step_zero(name: str, state: State) -> None:
     outcome = planned({**TRANSITIONS, **ALL_ROUTERS}[name](), state).step(state)
     assert torch.equal(outcome.denoised, state.free)
     assert not (outcome.tokens[state.free] == MASK).any()
+
+
+@given(data=st.data())
+@settings(deadline=None, derandomize=True, max_examples=150)
+def test_complete_decodings(data: st.DataObject) -> None:
+    """Every router, noise, canvas, schedule and wrapper: no noise is left, and nothing pinned has changed."""
+    name, noise = data.draw(st.sampled_from(CASES))
+    lengths = data.draw(st.lists(st.integers(0, 7), min_size=1, max_size=4))
+    canvas = make_canvas(lengths, prefix=data.draw(st.integers(0, 2)))
+    assume(canvas.tokens.shape[1] > 0)
+    trained = data.draw(st.integers(1, 6))
+    steps = data.draw(st.integers(1, 12 if name in ANY_NUMBER_OF_STEPS else trained))
+    process = make_process(noise, trained)
+    options = {
+        "schedule": SCHEDULES[data.draw(st.sampled_from(sorted(SCHEDULES)))],
+        "temperature": data.draw(st.sampled_from([0.0, 1.0])),
+        "block": data.draw(st.none() | st.integers(1, 8)),
+        "stop_on_convergence": data.draw(st.none() | st.integers(1, 2)),
+    }
+    denoise = ContextDenoiser(process, canvas.tokens.shape[1])
+
+    def one_row_at_a_time(tokens: Tensor, t: Tensor, active: Tensor) -> Tensor:
+        rows = zip(tokens.split(1), t.split(1), active.split(1), strict=True)
+        return torch.cat([denoise(*row) for row in rows])
+
+    sampler, recorder = make_sampler(ALL_ROUTERS[name](), steps, **options), Recorder()
+    sampler.check(process)
+    decoded = sampler.run(process, one_row_at_a_time, canvas, seeded(data.draw(st.integers(0, 9))), recorder)
+    free = ~canvas.pinned
+    assert VOCAB.is_ordinary(decoded.tokens[free]).all()
+    assert decoded.scores.isfinite().all()
+    assert (decoded.calls <= len(recorder)).all()
+    assert all(torch.equal(outcome.tokens[~free], canvas.tokens[~free]) for _, outcome in recorder)
+    assert all(not (state.active & ~free).any() for state, _ in recorder)
+    assert torch.equal(recorder.seen[-1][1].denoised, free)

@@ -15,6 +15,7 @@ from tests.decoding.helpers import (
     ANY_NUMBER_OF_STEPS,
     BARRED,
     CASES,
+    DETERMINISTIC,
     FEWER_ITERATIONS,
     NOISES,
     ROUTERS,
@@ -159,9 +160,9 @@ def test_state_scores_are_log_probs_of_the_proposal() -> None:
         torch.testing.assert_close(state.scores[state.free], chosen)
 
 
-@pytest.mark.parametrize("name", TOP_K)
+@pytest.mark.parametrize("name", DETERMINISTIC)
 def test_rows_are_independent(name: str) -> None:
-    """A row has the same text and score alone and in a batch with longer rows."""
+    """A row has the same text, score and calls alone and in a batch with longer rows, that is with more padding."""
     process = make_process("absorbing", 8)
     denoise, canvas = ContextDenoiser(process, 11), make_canvas([5, 9, 2], prefix=2)
     together, _ = decode(ROUTERS[name](), process, denoise, canvas, 6)
@@ -170,6 +171,7 @@ def test_rows_are_independent(name: str) -> None:
         alone, _ = decode(ROUTERS[name](), process, denoise, one, 6)
         assert alone.tokens[0].tolist() == together.tokens[row, : length + 2].tolist()
         assert alone.scores[0].item() == pytest.approx(together.scores[row].item(), rel=1e-5)
+        assert alone.calls[0] == together.calls[row]
 
 
 def test_reproducible_by_seed() -> None:
