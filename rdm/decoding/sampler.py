@@ -72,6 +72,7 @@ class Sampler(IteratedDecoding):
             None, or the last iteration, prunes nothing.
         block: decode blocks of this many tokens from left to right, each with ``steps`` iterations (see
             :class:`~rdm.decoding.blocks.Blocks`); None decodes all at once.
+        block_cache: keep keys and values outside the current block (approximate, see ``rdm.systems.block_cache``).
         stop_on_convergence: end a row when the network's guess was the same this many times in a row (see
             :class:`~rdm.decoding.convergence.Converged`); None never does.
         guidance: scale of classifier-free guidance (see :class:`~rdm.decoding.guidance.Guided`); 1 is none.
@@ -110,6 +111,7 @@ class Sampler(IteratedDecoding):
         prune_after: int | None = None,
         keep_candidates: int = 2,
         block: int | None = None,
+        block_cache: bool = False,
         stop_on_convergence: int | None = None,
         guidance: float = 1.0,
         search: Particles | None = None,
@@ -134,7 +136,8 @@ class Sampler(IteratedDecoding):
         require(
             search is None or self.samples > 1, "decoding.search resamples candidates: set decoding.samples above 1"
         )
-        self.block, self.stop_on_convergence = block, stop_on_convergence
+        require(block is not None or not block_cache, "decoding.block_cache=true needs decoding.block")
+        self.block, self.block_cache, self.stop_on_convergence = block, block_cache, stop_on_convergence
         self.guidance, self.search = guidance, search
         self.reverse_process  # noqa: B018  (checks the options of the wrappers)
 

@@ -81,8 +81,10 @@ class DiffusionSystem(DenoisingSystem):
             canvas = Canvas(template, pinned=template != self.vocab.mask, sources=source)
         unconditional = None
         if decoding.guidance != 1:
-            unconditional = self.denoise(self.denoiser.encode(self.empty_sources(source)))
-        decoded = decoding.run(self.process, self.denoise(memory), canvas, generator, observer, unconditional)
+            empty = self.denoiser.encode(self.empty_sources(source))
+            unconditional = self.denoise_canvas(empty, decoding, canvas)
+        denoise = self.denoise_canvas(memory, decoding, canvas)
+        decoded = decoding.run(self.process, denoise, canvas, generator, observer, unconditional)
         length_log_probs = length_logits.float().log_softmax(-1).gather(1, lengths).flatten()[decoded.rows]
         best = choose(
             source, decoded.tokens, decoded.scores, decoding.selection, self.vocab, length_log_probs=length_log_probs

@@ -63,13 +63,16 @@ class DiffusionLanguageModel(DenoisingSystem):
         require(template is None, "template: an open-ended system cannot fill blanks")
         window, prefix, block = self.denoiser.max_length, source.shape[1], decoding.block
         check_prompt(source, self.vocab, window)
-        decoded = decoding.run(self.process, self.denoise(None), self.canvas(source), generator, observer)
+        canvas = self.canvas(source)
+        decoded = decoding.run(self.process, self.denoise_canvas(None, decoding, canvas), canvas, generator, observer)
         tokens, calls = decoded.tokens, decoded.calls
         weighted = [decoded.scores * (window - prefix)]
         while block is not None and tokens.shape[1] - prefix < self.max_tokens and not self._ended(tokens[:, prefix:]):
             # The window slides by one block: the last tokens are the prompt of the next.
             canvas = self.canvas(tokens[:, -(window - block) :])
-            decoded = decoding.run(self.process, self.denoise(None), canvas, generator, observer)
+            decoded = decoding.run(
+                self.process, self.denoise_canvas(None, decoding, canvas), canvas, generator, observer
+            )
             tokens, calls = torch.cat([tokens, decoded.tokens[:, -block:]], 1), calls + decoded.calls
             weighted.append(decoded.scores * block)
         scores = torch.stack(weighted).sum(0) / (tokens.shape[1] - prefix)
