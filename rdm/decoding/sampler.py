@@ -72,6 +72,8 @@ class Sampler(IteratedDecoding):
             None, or the last iteration, prunes nothing.
         block: decode blocks of this many tokens from left to right, each with ``steps`` iterations (see
             :class:`~rdm.decoding.blocks.Blocks`); None decodes all at once.
+        max_tokens: number of tokens of open-ended text; None leaves it to the system. More than fit into the window
+            of the model need ``block``.
         block_cache: keep keys and values outside the current block (approximate, see ``rdm.systems.block_cache``).
         stop_on_convergence: end a row when the network's guess was the same this many times in a row (see
             :class:`~rdm.decoding.convergence.Converged`); None never does.
@@ -115,6 +117,7 @@ class Sampler(IteratedDecoding):
         stop_on_convergence: int | None = None,
         guidance: float = 1.0,
         search: Particles | None = None,
+        max_tokens: int | None = None,
     ) -> None:
         require(steps >= 1, f"decoding.steps must be at least 1, got {steps}")
         require(length_candidates >= 1, f"decoding.length_candidates must be at least 1, got {length_candidates}")
@@ -138,7 +141,8 @@ class Sampler(IteratedDecoding):
         )
         require(block is not None or not block_cache, "decoding.block_cache=true needs decoding.block")
         self.block, self.block_cache, self.stop_on_convergence = block, block_cache, stop_on_convergence
-        self.guidance, self.search = guidance, search
+        require(max_tokens is None or max_tokens >= 1, f"decoding.max_tokens must be at least 1, got {max_tokens}")
+        self.guidance, self.search, self.max_tokens = guidance, search, max_tokens
         self.reverse_process  # noqa: B018  (checks the options of the wrappers)
 
     @property

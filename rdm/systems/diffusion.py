@@ -124,3 +124,4 @@ class DiffusionSystem(DenoisingSystem):
             sampler.guidance == 1 or self.source_dropout > 0,
             f"decoding.guidance={sampler.guidance} needs a run trained with system.source_dropout above 0",
         )
+        require(sampler.max_tokens is None, "decoding.max_tokens: the length follows from the source; leave it out")

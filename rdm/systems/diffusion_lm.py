@@ -27,6 +27,7 @@ class DiffusionLanguageModel(DenoisingSystem):
         denoiser: the network.
         max_tokens: maximum number of tokens in a continuation; the rest of the ``denoiser.max_length`` positions is
             discarded. More tokens than fit into the window are generated if ``decoding.block`` is set.
+            ``decoding.max_tokens`` takes precedence.
         parts: the other arguments of :class:`~rdm.systems.denoising.DenoisingSystem`.
     """
 
@@ -63,11 +64,16 @@ class DiffusionLanguageModel(DenoisingSystem):
         require(template is None, "template: an open-ended system cannot fill blanks")
         window, prefix, block = self.denoiser.max_length, source.shape[1], decoding.block
         check_prompt(source, self.vocab, window)
+        limit = decoding.max_tokens or self.max_tokens
+        require(
+            block is not None or decoding.max_tokens is None or limit <= window - prefix,
+            f"decoding.max_tokens={limit}, but {window - prefix} fit into the window; set decoding.block to slide it",
+        )
         canvas = self.canvas(source)
         decoded = decoding.run(self.process, self.denoise_canvas(None, decoding, canvas), canvas, generator, observer)
         tokens, calls = decoded.tokens, decoded.calls
         weighted = [decoded.scores * (window - prefix)]
-        while block is not None and tokens.shape[1] - prefix < self.max_tokens and not self._ended(tokens[:, prefix:]):
+        while block is not None and tokens.shape[1] - prefix < limit and not self._ended(tokens[:, prefix:]):
             # The window slides by one block: the last tokens are the prompt of the next.
             canvas = self.canvas(tokens[:, -(window - block) :])
             decoded = decoding.run(
@@ -77,7 +83,7 @@ class DiffusionLanguageModel(DenoisingSystem):
             weighted.append(decoded.scores * block)
         scores = torch.stack(weighted).sum(0) / (tokens.shape[1] - prefix)
         rows = torch.arange(len(source), device=source.device)
-        return Hypotheses(truncate(tokens[:, prefix:], self.vocab, self.max_tokens), scores, rows, calls=calls)
+        return Hypotheses(truncate(tokens[:, prefix:], self.vocab, limit), scores, rows, calls=calls)
 
     def _ended(self, tokens: Tensor) -> bool:
         """Return whether all continuations ``[B, N]`` contain ``<eos>``, after which they are cut off."""

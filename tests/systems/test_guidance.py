@@ -136,15 +136,14 @@ def test_particles_see_the_sources(system: DiffusionSystem) -> None:
 # --- open-ended text in blocks ---------------------------------------------------------------------------------------
 
 
-def block_strategy(block: int | None) -> Sampler:
-    return Sampler("test", 3, Unconditional(), Linear(), length_candidates=1, block=block)
+def block_strategy(block: int | None, max_tokens: int | None = None) -> Sampler:
+    return Sampler("test", 3, Unconditional(), Linear(), length_candidates=1, block=block, max_tokens=max_tokens)
 
 
 def test_sliding_blocks() -> None:
     """Text longer than the window: every block is decoded given the last tokens, and calls are added up."""
     lm = tiny_lm(VOCAB, "rdm_multinomial").eval()  # never writes <eos>
     window = lm.denoiser.max_length
-    lm.max_tokens = window + 5
     source = torch.randint(5, VOCAB.size, (2, 6), generator=seeded())
     canvases: list[torch.Tensor] = []
 
@@ -153,7 +152,7 @@ def test_sliding_blocks() -> None:
         if state.iteration == 1:
             canvases.append(torch.where(state.free, -1, state.tokens))
 
-    hypotheses = lm.generate(source, block_strategy(4), seeded(), watch)
+    hypotheses = lm.generate(source, block_strategy(4, max_tokens=window + 5), seeded(), watch)
     assert hypotheses.tokens.shape == (2, window + 5)
     text = torch.cat([source, hypotheses.tokens], 1)
     first = -(-(window - 6) // 4)  # blocks in the first window
@@ -167,6 +166,8 @@ def test_sliding_blocks() -> None:
     assert hypotheses.calls.tolist() == [3 * (first + extra)] * 2
     shorter = lm.generate(source, block_strategy(None), seeded())
     assert shorter.tokens.shape[1] == window - 6, "without blocks the window is the limit"
+    with pytest.raises(UserError, match=r"decoding\.max_tokens=11, but 10 fit into the window; set decoding\.block"):
+        lm.generate(source, block_strategy(None, max_tokens=11), seeded())
 
 
 def test_sliding_stops_at_the_end_of_all_texts() -> None:
