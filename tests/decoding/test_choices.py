@@ -15,7 +15,7 @@ from rdm.decoding.candidates import LengthChoice, NearLengths, TopLengths
 from rdm.decoding.convergence import Converged
 from rdm.decoding.correcting import LeaveOneOut, Psi
 from rdm.decoding.remasking import ReMDMCap, ReMDMConf, ReMDMLoop, ReMDMRescale
-from rdm.decoding.routing import P2
+from rdm.decoding.routing import P2, Commit
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.scores import Confidence, Margin, NegativeEntropy
 from rdm.decoding.search import Particles
@@ -40,6 +40,8 @@ CHOICES = {
     "editing": (Editing, {"threshold": 0.9, "edit_threshold": 0.95}, 10),
     "p2": (P2, {"eta": 1.0}, 10),
     "psi": (Psi, {"eta": 0.02}, 10),
+    "fast": (Commit, {}, 5),
+    "best": (Threshold, {"threshold": 0.5}, 10),
     "leave_one_out": (LeaveOneOut, {"corrected": 0.1}, 10),
 }
 RANKINGS = {"confidence": Confidence, "margin": Margin, "entropy": NegativeEntropy}
