@@ -52,8 +52,8 @@ class DiffusionSystem(DenoisingSystem):
         ]
 
     def drop_sources(self, source: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Return ``source [B, S]`` with each row emptied with probability ``source_dropout``."""
-        if self.source_dropout == 0:
+        """Return ``source [B, S]`` with each row emptied with probability ``source_dropout``; only in training mode."""
+        if self.source_dropout == 0 or not self.training:
             return source
         uniform = torch.rand(len(source), device=source.device, generator=generator)
         return torch.where((uniform < self.source_dropout)[:, None], self.empty_sources(source), source)

@@ -69,17 +69,18 @@ def test_guidance_zero_ignores_the_source(system: DiffusionSystem) -> None:
     assert len(set(texts[1].scores.tolist())) == 3
 
 
-def test_share_of_dropped_sources(system: DiffusionSystem) -> None:
-    """Dropped sources keep only the first symbol; without dropout nothing changes and no random number is drawn."""
-    source = BATCH.source[:1].repeat(20_000, 1)
-    dropped = system.drop_sources(source, seeded())
+def test_share_of_dropped_sources() -> None:
+    """Dropped sources keep only the first symbol; without dropout or training nothing changes or is drawn."""
+    system, source = build(source_dropout=0.3), BATCH.source[:1].repeat(20_000, 1)
+    dropped = system.train().drop_sources(source, seeded())
     empty = (dropped[:, 1:] == VOCAB.pad).all(1)
     assert float(empty.double().mean()) == pytest.approx(0.3, abs=0.02)
     assert torch.equal(dropped[~empty], source[~empty])
     assert (dropped[:, 0] == source[0, 0]).all()
     generator, plain = seeded(), build(source_dropout=0.0)
     before = generator.get_state()
-    assert plain.drop_sources(source, generator) is source
+    assert plain.train().drop_sources(source, generator) is source
+    assert system.eval().drop_sources(source, generator) is source
     assert torch.equal(generator.get_state(), before)
 
 
