@@ -34,7 +34,7 @@ class DecodedBatch:
     candidate_scores: list[list[float]]
     chosen: list[int]  # index of the returned candidate of each source
     calls: Tensor | None
-    tokens: int  # ordinary tokens of all hypotheses
+    tokens: int  # of all hypotheses, without <bos>, <eos> and padding
     seconds: float
 
 
@@ -59,7 +59,8 @@ def decode_batch(
             best.candidates.scores.tolist(),
         )
         chosen = best.candidates.chosen.tolist()
-    count = int(system.vocab.is_ordinary(tokens).sum())
+    vocab = system.vocab
+    count = int((~torch.isin(tokens, torch.tensor([vocab.pad, vocab.bos, vocab.eos]))).sum())
     return DecodedBatch(texts, scores, groups, group_scores, chosen, best.calls, count, seconds)
 
 

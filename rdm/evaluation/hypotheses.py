@@ -22,7 +22,7 @@ class Outputs:
         candidate_scores: their scores by the model.
         seconds: decoding time without tokenisation.
         calls_per_sentence: mean number of network calls per source; None if the system does not count them.
-        tokens_per_call: ordinary tokens of all hypotheses divided by the network calls for them; None likewise.
+        tokens_per_call: tokens of all hypotheses divided by the network calls for them; None likewise.
     """
 
     texts: list[str]
