@@ -107,11 +107,11 @@ GENERATION_USES = {
 OPTIONS = {"train": TrainOptions, "plan": PlanOptions, "evaluate": EvaluateOptions, "generate": GenerateOptions}
 GROUPS = {
     "train": {
-        "name", "data", "model", "optimizer", "reweighting", "schedule", "selection", "decoding", "diffusion", "system",
-        "trainer", "callbacks", "logger", "vocab",
+        "name", "data", "model", "optimizer", "reweighting", "schedule", "ranking", "transition_times", "selection",
+        "decoding", "diffusion", "system", "trainer", "callbacks", "logger", "vocab",
     },
-    "evaluate": {"data", "decoding", "schedule", "selection", "metrics", "logger"},
-    "generate": {"data", "decoding", "schedule", "selection"},
+    "evaluate": {"data", "decoding", "schedule", "ranking", "transition_times", "selection", "metrics", "logger"},
+    "generate": {"data", "decoding", "schedule", "ranking", "transition_times", "selection"},
 }  # fmt: skip
 """Top-level keys of each script that are config groups or filled in by one."""
 GROUPS["plan"] = GROUPS["train"] | {"hardware"}
@@ -121,7 +121,7 @@ SWEEP = ("sweep.evaluate", "sweep.folder", "sweep.generate", "sweep.task", "swee
 READ = {
     "train": {*ROOTS, *SWEEP},
     "evaluate": {*GROUPS["evaluate"], *SWEEP, "job_type"},  # checked against the configuration of the run
-    "generate": GROUPS["generate"],
+    "generate": {*GROUPS["generate"], *SWEEP},
     "plan": {*ROOTS, *SWEEP, "hardware"},
 }
 """What the code of each script reads besides its options; see :mod:`rdm.app.unused_keys`."""

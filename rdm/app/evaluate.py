@@ -72,6 +72,7 @@ def job(config: DictConfig) -> JobResult:
         "metrics": {metric.name: metric.row() for metric in metrics},
         "sentences_per_second": float(f"{len(questions) / outputs.seconds:.4g}"),
         **({} if outputs.calls_per_sentence is None else {"calls_per_sentence": outputs.calls_per_sentence}),
+        **({} if outputs.tokens_per_call is None else {"tokens_per_call": round(outputs.tokens_per_call, 4)}),
         "training": model.cost,
         "machine": describe_machine(),
         "hypotheses": str(hypotheses),

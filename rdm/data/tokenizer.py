@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
 from rdm.data.reading import read_lines
@@ -136,6 +136,31 @@ class BytePairs(TokenizerTrainer):
         )
         backend.train_from_iterator(texts, trainer, length=len(texts))
         return Tokenizer(backend)
+
+
+class BytePairsWithSymbols(BytePairs):
+    """Byte-level BPE in which each of ``symbols`` is one token of its own, with the space before it if it has one.
+
+    WikiText contains the word ``<unk>`` in place of rare words. Plain BPE splits it into three pieces, of which two
+    follow with certainty, and decoding by certainty fills texts with them.
+
+    >>> tokenizer = BytePairsWithSymbols(280, [" <unk>"])(["the <unk> of <unk>"] * 3)
+    >>> (row,) = tokenizer.encode(["of <unk> <unk>"])
+    >>> tokenizer.pieces(row)[-2:], tokenizer.decode([row])
+    (['▁<unk>', '▁<unk>'], ['of <unk> <unk>'])
+    """
+
+    def __init__(self, size: int, symbols: Sequence[str]) -> None:
+        super().__init__(size - len(symbols))
+        self.symbols = list(symbols)
+        clash = sorted(set(self.symbols) & set(SPECIALS))
+        require(not clash, f"data.tokenizer.symbols: {clash} are special symbols; write a space before them")
+
+    def __call__(self, texts: Sequence[str]) -> Tokenizer:
+        split = re.compile("|".join(map(re.escape, self.symbols)))
+        tokenizer = super().__call__([split.sub("\n", text) for text in texts])
+        tokenizer.backend.add_tokens([AddedToken(symbol, normalized=False) for symbol in self.symbols])
+        return Tokenizer(tokenizer.backend)
 
 
 class WordPieces(TokenizerTrainer):

@@ -65,20 +65,27 @@ class CandidateSet:
 
 
 class Selection(Described, ABC):
-    """Chooses one of the ``m`` candidates of every source."""
+    """Scores the ``m`` candidates of every source and chooses the best one.
+
+    It is also the reward of a search (:class:`~rdm.decoding.search.Particles`).
+    """
 
     needs_length_head = False  # True if it uses CandidateSet.length_log_probs
 
     @abstractmethod
+    def scores(self, candidates: CandidateSet) -> Tensor:
+        """Return the score ``[B, m]`` of every candidate; larger is better."""
+
     def __call__(self, candidates: CandidateSet) -> Tensor:
         """Return the index ``[B]`` of the candidate to return."""
+        return self.scores(candidates).argmax(1)
 
 
 class BestScore(Selection):
-    """Chooses the candidate with the highest score."""
+    """Chooses the candidate with the highest score of the model."""
 
-    def __call__(self, candidates: CandidateSet) -> Tensor:
-        return candidates.scores.argmax(1)
+    def scores(self, candidates: CandidateSet) -> Tensor:
+        return candidates.scores
 
 
 class LengthAwareScore(Selection):
@@ -103,9 +110,9 @@ class LengthAwareScore(Selection):
         require(valid, f"decoding.selection.weight must be 0 or above, got {weight}")
         self.weight = weight
 
-    def __call__(self, candidates: CandidateSet) -> Tensor:
+    def scores(self, candidates: CandidateSet) -> Tensor:
         assert candidates.length_log_probs is not None  # System.check refuses this selection without a length head
-        return (candidates.scores + self.weight * candidates.length_log_probs).argmax(1)
+        return candidates.scores + self.weight * candidates.length_log_probs
 
 
 class MinimumBayesRisk(Selection):
@@ -114,6 +121,11 @@ class MinimumBayesRisk(Selection):
     BLEU is computed on tokens, not on words, because candidates are not detokenized at this point.
     """
 
-    def __call__(self, candidates: CandidateSet) -> Tensor:
+    def scores(self, candidates: CandidateSet) -> Tensor:
         utility = pairwise_bleu(candidates.tokens, candidates.text)
-        return (utility.sum(2) - utility.diagonal(dim1=1, dim2=2)).argmax(1)
+        return utility.sum(2) - utility.diagonal(dim1=1, dim2=2)
+
+
+def mean_score(scores: Tensor, included: Tensor) -> Tensor:
+    """Return the mean ``[R]`` of ``scores [R, N]`` over the ``included [R, N]`` positions; 0 if there are none."""
+    return torch.where(included, scores, 0.0).sum(1) / included.sum(1).clamp(min=1)

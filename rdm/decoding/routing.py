@@ -2,14 +2,19 @@
 
 >>> from rdm.decoding.routing import Conditional, Unconditional
 >>> Unconditional(gumbel_scale=1.0).describe()
-{'class': 'Unconditional', 'gumbel_scale': 1.0, 'sent_back_interpolates': False}
+{'class': 'Unconditional', 'gumbel_scale': 1.0, 'sent_back_interpolates': False, 'score': None}
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rdm.cross_entropy import rows_at_once
+from rdm.decoding.schedule import steps_to_visit
+from rdm.decoding.scores import Confidence, Score
 from rdm.decoding.transition import Action, Outcome, Progress, Router, State, Transition, actions, top_k
+from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 
 
@@ -44,19 +49,32 @@ class TopK(Router):
     Args:
         gumbel_scale: 0 ranks by score; a positive value adds Gumbel noise times ``gumbel_scale * noise_rate`` first.
         sent_back_interpolates: see :class:`~rdm.decoding.transition.Router`.
+        score: what tokens are ranked by (config group ``ranking``); None: :class:`~rdm.decoding.scores.Confidence`.
     """
 
-    def __init__(self, gumbel_scale: float = 0.0, sent_back_interpolates: bool = False) -> None:
+    def __init__(
+        self,
+        gumbel_scale: float = 0.0,
+        sent_back_interpolates: bool = False,
+        score: Score | None = None,
+    ) -> None:
         super().__init__(sent_back_interpolates)
         require(gumbel_scale >= 0, f"decoding.transition.gumbel_scale must be 0 or greater, got {gumbel_scale}")
         self.gumbel_scale = gumbel_scale
+        self.score = score or Confidence()
 
     def scores(self, state: State) -> Tensor:
         """Return the values ``[R, N]`` by which tokens are ranked."""
+        scores = self.score.now(state)
         if self.gumbel_scale == 0:
-            return state.scores
-        exponential = torch.empty_like(state.scores, dtype=torch.float64).exponential_(generator=state.generator)
-        return state.scores - self.gumbel_scale * state.noise_rate * exponential.log()
+            return scores
+        exponential = torch.empty_like(scores, dtype=torch.float64).exponential_(generator=state.generator)
+        return scores - self.gumbel_scale * state.noise_rate * exponential.log()
+
+    def step(self, state: State) -> Outcome:
+        outcome = super().step(state)
+        self.score.remember(state, outcome)
+        return outcome
 
 
 class Unconditional(TopK):
@@ -67,6 +85,45 @@ class Unconditional(TopK):
         return actions(state, v1=chosen, v2=chosen)
 
 
+class P2(Unconditional):
+    """P2 with self-planning (Peng et al., 2025): ``uncond`` with the scores of denoised tokens times ``eta``.
+
+    Proposals are sampled (``decoding.temperature=1``) and the schedule is linear in the published setting. Any number
+    of iterations is legal, because tokens can be corrected in each.
+
+    Args:
+        eta: above 1, denoised tokens are sent back more often; 1 is ``uncond``; 0 never sends one back while a noisy
+            token is less certain.
+        gumbel_scale, sent_back_interpolates, score: see :class:`TopK`.
+    """
+
+    def __init__(
+        self,
+        eta: float = 1.0,
+        gumbel_scale: float = 0.0,
+        sent_back_interpolates: bool = False,
+        score: Score | None = None,
+    ) -> None:
+        super().__init__(gumbel_scale, sent_back_interpolates, score)
+        require(eta >= 0, f"decoding.transition.eta must be 0 or greater, got {eta}")
+        self.eta = eta
+
+    def plan(
+        self,
+        process: DiffusionProcess,
+        steps: int,
+        free: Tensor,
+        memo: dict[str, Any],
+        generator: torch.Generator | None,
+    ) -> list[int]:
+        """Return ``steps`` even strides; with more than ``T`` of them, steps are visited repeatedly."""
+        return steps_to_visit(process.num_steps, steps)
+
+    def scores(self, state: State) -> Tensor:
+        scores = super().scores(state)
+        return torch.where(state.denoised, self.eta * scores, scores)
+
+
 class MaskPredict(Unconditional):
     """Mask-Predict (CMLM): ``uncond`` with denoised tokens ranked by the score *stored* when they were denoised."""
 
@@ -74,7 +131,7 @@ class MaskPredict(Unconditional):
         return progress.noisy
 
     def scores(self, state: State) -> Tensor:
-        return torch.where(state.denoised, state.stored, super().scores(state))
+        return torch.where(state.denoised, self.score.stored(state), super().scores(state))
 
 
 class Conditional(TopK):
@@ -85,7 +142,8 @@ class Conditional(TopK):
 
     def route(self, state: State) -> Tensor:
         chosen = top_k(self.scores(state), state.count, state.free)
-        doubted = ~chosen & (state.scores < state.stored) & (state.proposal == state.tokens)
+        fell = self.score.now(state) < self.score.stored(state)
+        doubted = ~chosen & fell & (state.proposal == state.tokens)
         return actions(state, v1=~doubted, v2=chosen)
 
 

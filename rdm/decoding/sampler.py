@@ -10,15 +10,23 @@ import torch
 from torch import Tensor
 
 from rdm.decoding.base import IteratedDecoding
-from rdm.decoding.candidates import BestScore, LengthChoice, Selection, TopLengths, samples_per_length
+from rdm.decoding.blocks import Blocks
+from rdm.decoding.candidates import (
+    BestScore,
+    LengthChoice,
+    Selection,
+    TopLengths,
+    mean_score,
+    samples_per_length,
+)
+from rdm.decoding.convergence import Converged
+from rdm.decoding.guidance import Denoise, Guided
 from rdm.decoding.proposal import Proposal
 from rdm.decoding.schedule import DecodingSchedule
+from rdm.decoding.search import Particles, Resampling
 from rdm.decoding.transition import Outcome, Progress, State, Transition
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
-
-Denoise = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""``(tokens [R, N], t [R], active [R, N] bool) -> logits [P, V]`` at the ``P`` active positions, in row-major order."""
 
 Observer = Callable[[State, Outcome], None]
 """Called after every iteration with the input and the result of the transition."""
@@ -28,12 +36,13 @@ Observer = Callable[[State, Outcome], None]
 class Canvas:
     """The rows to fill: tokens ``[R, N]``, of which ``pinned`` ones (prefix, special symbols, padding) never change.
 
-    The ``candidates`` of one source are consecutive rows.
+    The ``candidates`` of one source are consecutive rows. ``sources [B, S]`` are needed by a reward that reads them.
     """
 
     tokens: Tensor
     pinned: Tensor
     candidates: int = 1
+    sources: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,7 @@ class Decoded:
     tokens: Tensor  # [R, N]
     scores: Tensor  # [R] mean over free positions of the score when last denoised
     rows: Tensor  # [R] index of each row in the canvas
-    calls: Tensor  # [R] number of iterations in which the network was called at a position of the row
+    calls: Tensor  # [R] number of network calls at a position of the row: one per iteration, two with guidance
 
 
 class Sampler(IteratedDecoding):
@@ -61,6 +70,15 @@ class Sampler(IteratedDecoding):
         selection: which candidate is returned; by default the one with the highest score.
         prune_after: iteration after which only the ``keep_candidates`` with the highest score are decoded further;
             None, or the last iteration, prunes nothing.
+        block: decode blocks of this many tokens from left to right, each with ``steps`` iterations (see
+            :class:`~rdm.decoding.blocks.Blocks`); None decodes all at once.
+        max_tokens: number of tokens of open-ended text; None leaves it to the system. More than fit into the window
+            of the model need ``block``.
+        block_cache: keep keys and values outside the current block (approximate, see ``rdm.systems.block_cache``).
+        stop_on_convergence: end a row when the network's guess was the same this many times in a row (see
+            :class:`~rdm.decoding.convergence.Converged`); None never does.
+        guidance: scale of classifier-free guidance (see :class:`~rdm.decoding.guidance.Guided`); 1 is none.
+        search: resampling of candidates while decoding; None does not.
 
     Example: a process with four steps and a "network" that is certain of token 5.
 
@@ -94,6 +112,12 @@ class Sampler(IteratedDecoding):
         selection: Selection | None = None,
         prune_after: int | None = None,
         keep_candidates: int = 2,
+        block: int | None = None,
+        block_cache: bool = False,
+        stop_on_convergence: int | None = None,
+        guidance: float = 1.0,
+        search: Particles | None = None,
+        max_tokens: int | None = None,
     ) -> None:
         require(steps >= 1, f"decoding.steps must be at least 1, got {steps}")
         require(length_candidates >= 1, f"decoding.length_candidates must be at least 1, got {length_candidates}")
@@ -110,6 +134,24 @@ class Sampler(IteratedDecoding):
         self.samples = samples or length_candidates
         self.selection = selection or BestScore()
         self.prune_after, self.keep_candidates = prune_after, keep_candidates
+        require(guidance >= 0, f"decoding.guidance must be 0 or greater, got {guidance}")
+        require(block is None or prune_after is None, "decoding.prune_after and decoding.block: use only one of them")
+        require(
+            search is None or self.samples > 1, "decoding.search resamples candidates: set decoding.samples above 1"
+        )
+        require(block is not None or not block_cache, "decoding.block_cache=true needs decoding.block")
+        self.block, self.block_cache, self.stop_on_convergence = block, block_cache, stop_on_convergence
+        require(max_tokens is None or max_tokens >= 1, f"decoding.max_tokens must be at least 1, got {max_tokens}")
+        self.guidance, self.search, self.max_tokens = guidance, search, max_tokens
+        self.reverse_process  # noqa: B018  (checks the options of the wrappers)
+
+    @property
+    def reverse_process(self) -> Transition:
+        """The transition, with an early end of converged rows inside blocks if these are configured."""
+        transition = self.transition
+        if self.stop_on_convergence is not None:
+            transition = Converged(transition, self.stop_on_convergence)
+        return transition if self.block is None else Blocks(transition, self.block, self.schedule)
 
     @property
     def candidates(self) -> int:
@@ -121,9 +163,10 @@ class Sampler(IteratedDecoding):
         return self.length_choice(logits, len(repeats)).repeat_interleave(repeats, dim=1)
 
     def check(self, process: DiffusionProcess) -> None:
-        """Raise a :class:`~rdm.errors.UserError` if the transition cannot plan ``steps`` iterations of ``process``."""
-        empty = torch.zeros(0, 0, dtype=torch.bool)
-        self.transition.plan(process, self.steps, empty, {}, torch.Generator())  # leaves the global random state alone
+        """Raise a :class:`~rdm.errors.UserError` if the transition does not fit the noise or steps of ``process``."""
+        empty, transition = torch.zeros(0, 0, dtype=torch.bool), self.reverse_process
+        transition.check_noise(process)
+        transition.plan(process, self.steps, empty, {}, torch.Generator())  # leaves the global random state alone
 
     @torch.inference_mode()
     def run(
@@ -133,8 +176,22 @@ class Sampler(IteratedDecoding):
         canvas: Canvas,
         generator: torch.Generator | None = None,
         observer: Observer | None = None,
+        unconditional: Denoise | None = None,
     ) -> Decoded:
-        """Fill the free positions of ``canvas``, starting from a sample of ``q_noise``."""
+        """Fill the free positions of ``canvas``, starting from a sample of ``q_noise``.
+
+        Args:
+            process: the process of the trained model.
+            denoise: the network, bound to its sources.
+            canvas: the rows to fill.
+            generator: random state of this decoding.
+            observer: called after every iteration.
+            unconditional: the network with empty sources, for ``guidance``.
+        """
+        transition, calls_each = self.reverse_process, 1
+        if self.guidance != 1:
+            assert unconditional is not None  # System.check refuses guidance for systems that have none
+            denoise, calls_each = Guided(denoise, unconditional, self.guidance), 2
         free = ~canvas.pinned
         tokens = torch.where(free, process.noise.sample(canvas.tokens, generator), canvas.tokens)
         denoised = torch.zeros_like(free)
@@ -142,7 +199,10 @@ class Sampler(IteratedDecoding):
         rows = torch.arange(len(tokens), device=tokens.device)
         lengths, calls = free.sum(1), torch.zeros_like(rows)
         memo: dict[str, Any] = {}
-        plan = self.transition.plan(process, self.steps, free, memo, generator)
+        plan = transition.plan(process, self.steps, free, memo, generator)
+        resampling = None
+        if self.search is not None:
+            resampling = Resampling(self.search, self.selection, canvas.sources, canvas.candidates, rows)
         iterations = len(plan) - 1
         for iteration, (t, s) in enumerate(pairwise(plan), 1):
             progress = Progress(
@@ -161,9 +221,11 @@ class Sampler(IteratedDecoding):
                 generator=generator,
                 memo=memo,
             )
-            active = self.transition.active(progress)
-            logits = denoise(tokens, torch.full_like(lengths, t), active)
-            calls = calls + active.any(1)
+            if transition.skips(progress):
+                continue
+            active = transition.active(progress)
+            logits = denoise(tokens, transition.network_steps(progress), active)
+            calls = calls + calls_each * active.any(1)
             elapsed = (iteration - 1) / max(iterations - 1, 1)
             proposal, scores = tokens.clone(), stored.clone()
             proposal[active], scores[active] = self.proposal(logits, elapsed, generator)
@@ -175,12 +237,15 @@ class Sampler(IteratedDecoding):
                 scores=scores,
                 sample=partial(self.proposal.sample, elapsed=elapsed, generator=generator),
             )
-            outcome = self.transition.step(state)
+            outcome = transition.step(state)
             if observer is not None:
                 observer(state, outcome)
             tokens, denoised, stored = outcome.tokens, outcome.denoised, outcome.stored
-            if self.transition.finished(state, outcome):
+            if transition.finished(state, outcome):
                 break
+            if resampling is not None and resampling.search.due(iteration, iterations):
+                parents = resampling.parents(state, outcome)
+                tokens, denoised, stored, calls = (x[parents] for x in (tokens, denoised, stored, calls))
             if self.prune_after == iteration < iterations and canvas.candidates > self.keep_candidates:
                 kept = best_candidates(state, canvas.candidates, self.keep_candidates)
                 rows, tokens, denoised, stored, free = (x[kept] for x in (rows, tokens, denoised, stored, free))
@@ -193,8 +258,3 @@ def best_candidates(state: State, candidates: int, keep: int) -> Tensor:
     means = mean_score(state.scores, state.scored).masked_fill(~state.scored.any(1), float("-inf"))
     best = means.view(-1, candidates).topk(keep).indices
     return (best + torch.arange(len(best), device=best.device)[:, None] * candidates).flatten()
-
-
-def mean_score(scores: Tensor, included: Tensor) -> Tensor:
-    """Return the mean ``[R]`` of ``scores [R, N]`` over the ``included [R, N]`` positions; 0 if there are none."""
-    return torch.where(included, scores, 0.0).sum(1) / included.sum(1).clamp(min=1)

@@ -6,7 +6,8 @@ One routed step from ``t`` to ``s <= t`` is
 
 with ``u1 ~ q_noise`` and ``u2 ~ q_noise(x_t)``. A :class:`Router` returns one :class:`Action` per token, from which
 ``v1``, ``v2`` and the new ``b`` follow. To add a decoding method, subclass :class:`Router` and implement ``route``;
-override ``active``, ``plan`` and ``finished`` only if the defaults do not fit.
+override ``active``, ``plan`` and ``finished`` only if the defaults do not fit. A transition around another one
+(:class:`~rdm.decoding.blocks.Blocks`, :class:`~rdm.decoding.convergence.Converged`) adds blocks or an early end.
 """
 
 from abc import ABC, abstractmethod
@@ -25,11 +26,16 @@ from rdm.errors import require
 
 
 class Action(IntEnum):
-    """The decision for one token: keep it, make it noise, or replace it with the proposal."""
+    """The decision for one token: keep it, make it noise, or replace it with the proposal.
+
+    ``NOISE`` follows the formula above: a noisy token becomes a sample of ``q_noise(x_t)``, which may leave it as it
+    is. ``REDRAW`` always takes a new sample of ``q_noise``.
+    """
 
     KEEP = 0
     NOISE = 1
     PROPOSE = 2
+    REDRAW = 3
 
 
 @dataclass(kw_only=True)
@@ -49,7 +55,7 @@ class Progress:
     noise_rate: float  # share of noisy tokens after this iteration according to the schedule
     rows: Tensor  # [R] index of each row in the canvas, as candidates may have been pruned
     generator: torch.Generator | None = None
-    memo: dict[str, Any] = field(default_factory=dict)  # private to the transition; covers all rows of the canvas
+    memo: dict[str, Any] = field(default_factory=dict)  # private to the transition; tensors have all rows of the canvas
 
     @property
     def noisy(self) -> Tensor:
@@ -91,9 +97,12 @@ class Outcome:
 class Transition(Described, ABC):
     """One reverse step, and which steps are visited, where the network is called and when decoding ends.
 
-    The sampler calls ``plan`` once, then for every pair ``(t, s)`` of the plan ``active``, the network, ``step`` and
-    ``finished``.
+    The sampler calls ``plan`` once, then for every pair ``(t, s)`` of the plan ``skips``, ``active``, the network with
+    ``network_steps``, ``step`` and ``finished``.
     """
+
+    def check_noise(self, process: DiffusionProcess) -> None:
+        """Raise a :class:`~rdm.errors.UserError` if this transition makes no sense for the noise: by default never."""
 
     def plan(
         self,
@@ -123,9 +132,17 @@ class Transition(Described, ABC):
         )
         return steps_to_visit(trained, steps)
 
+    def skips(self, progress: Progress) -> bool:
+        """Return whether this iteration is left out, without a network call: by default never."""
+        return False
+
     def active(self, progress: Progress) -> Tensor:
         """Return the positions ``[R, N]`` (bool) at which the network is called: by default all free ones."""
         return progress.free
+
+    def network_steps(self, progress: Progress) -> Tensor:
+        """Return the step ``[R]`` that the network reads in each row: by default ``t``."""
+        return torch.full_like(progress.tokens[:, 0], progress.t)
 
     @abstractmethod
     def step(self, state: State) -> Outcome:
@@ -163,12 +180,13 @@ class Router(Transition):
         action = torch.where(state.free, self.route(state), Action.KEEP)
         t, s = state.step_tensors()
         remaining = state.process.renoise(state.tokens, t, s, state.generator)
-        sent_back = state.process.noise.sample(state.tokens, state.generator)
+        fresh = sent_back = state.process.noise.sample(state.tokens, state.generator)
         if self.sent_back_interpolates:
             looks_like_noise = state.process.noise.prob(state.tokens) > 0
-            sent_back = torch.where(looks_like_noise, remaining, sent_back)
+            sent_back = torch.where(looks_like_noise, remaining, fresh)
         noise = torch.where(state.denoised, sent_back, remaining)
-        taken, noised = action == Action.PROPOSE, action == Action.NOISE
+        noise = torch.where(action == Action.REDRAW, fresh, noise)
+        taken, noised = action == Action.PROPOSE, (action == Action.NOISE) | (action == Action.REDRAW)
         return Outcome(
             tokens=torch.where(taken, state.proposal, torch.where(noised, noise, state.tokens)),
             denoised=taken | (state.denoised & ~noised),
@@ -197,3 +215,10 @@ def top_k(scores: Tensor, k: Tensor, among: Tensor) -> Tensor:
     candidates_first = (~among.gather(1, order)).long().argsort(dim=1, stable=True)
     rank = order.gather(1, candidates_first).argsort(dim=1)
     return (rank < k[:, None]) & among
+
+
+def require_text_noise(process: DiffusionProcess, instead: str) -> None:
+    """Raise unless the noise produces ordinary ids; ``instead`` says which decoding to use for mask noise."""
+    noise = process.noise
+    outside = float(noise.probs[~noise.learnable].sum())
+    require(outside < 1, f"decoding: this transition needs noise that looks like text, not masks; use {instead}")

@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rdm.decoding.transition import Action, Progress, Router, State, actions, top_k
+from rdm.decoding.scores import Confidence, Score
+from rdm.decoding.transition import Action, Outcome, Progress, Router, State, actions, top_k
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 
@@ -88,15 +89,28 @@ class DNDMTopK(TransitionTimes):
     """DNDM-k: ``uncond`` top-k routing with ``k`` the number of transition times reached; all scores are fresh.
 
     A row in which no transition time is reached is left unchanged and costs no network call.
+
+    Args:
+        a, b: see :class:`TransitionTimes`.
+        score: what tokens are ranked by (config group ``ranking``); None: :class:`~rdm.decoding.scores.Confidence`.
     """
+
+    def __init__(self, a: float | None = None, b: float | None = None, score: Score | None = None) -> None:
+        super().__init__(a, b)
+        self.score = score or Confidence()
 
     def active(self, progress: Progress) -> Tensor:
         missing = self._count(progress) > progress.denoised.sum(1)
         return progress.free & missing[:, None]
 
     def route(self, state: State) -> Tensor:
-        chosen = top_k(state.scores, self._count(state), state.free)
+        chosen = top_k(self.score.now(state), self._count(state), state.free)
         return torch.where(state.active, actions(state, v1=chosen, v2=chosen), Action.KEEP)
+
+    def step(self, state: State) -> Outcome:
+        outcome = super().step(state)
+        self.score.remember(state, outcome)
+        return outcome
 
     def _count(self, progress: Progress) -> Tensor:
         return (self.due(progress) & progress.free).sum(1)

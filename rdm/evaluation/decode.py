@@ -29,6 +29,7 @@ class DecodedBatch:
     candidate_scores: list[list[float]]
     chosen: list[int]  # index of the returned candidate of each source
     calls: Tensor | None
+    sizes: list[int]  # tokens of each hypothesis, without <bos>, <eos> and padding
     seconds: float
     traces: list[Trajectory] | list[None]
 
@@ -68,4 +69,6 @@ def decode_batch(
     traces: list[Trajectory] | list[None] = [None] * len(texts)
     if model is not None and trace is not None:
         traces = list_trajectories(model, decoding, codec, best, trace, texts)
-    return DecodedBatch(texts, scores, groups, group_scores, chosen, best.calls, seconds, traces)
+    vocab = system.vocab
+    sizes = (~torch.isin(tokens, torch.tensor([vocab.pad, vocab.bos, vocab.eos]))).sum(1).tolist()
+    return DecodedBatch(texts, scores, groups, group_scores, chosen, best.calls, sizes, seconds, traces)

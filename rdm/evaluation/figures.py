@@ -15,13 +15,15 @@ Series = dict[str, dict[int | None, list[Row]]]  # rows by label, then by number
 
 
 def draw_figures(rows: Sequence[Row], metric: str, folder: Path, suffix: str = "") -> list[Path]:
-    """Draw a metric against iterations, against speed, and as bars; each as PNG and SVG.
+    """Draw a metric against iterations, against speed, as bars, and against counted calls; each as PNG and SVG.
 
     Args:
         suffix: appended to the names of the files, before the extension.
     """
     series = series_of(rows, metric)
     plots = {"iterations": plot_iterations, "speed": plot_speed, "ablation": plot_bars}
+    if any("calls_per_sentence" in row for row in rows):
+        plots["calls"] = plot_calls
     return [
         file
         for name, plot in plots.items()
@@ -124,6 +126,20 @@ def plot_speed(axes: Any, series: Series, metric: str) -> None:
             name = "" if step is None else str(step)
             axes.annotate(name, point, textcoords="offset points", xytext=(4, 4), fontsize=8)
     axes.set(xlabel="sentences/s", xscale="log")
+
+
+def plot_calls(axes: Any, series: Series, metric: str) -> None:
+    """Plot lines over network calls per sentence; rows that do not count them are left out."""
+    for label, groups in series.items():
+        counted = [[row for row in group if "calls_per_sentence" in row] for group in groups.values()]
+        points = sorted(
+            (mean(row["calls_per_sentence"] for row in group), mean(metric_values(group, metric)))
+            for group in counted
+            if group
+        )
+        if points:
+            axes.plot(*zip(*points, strict=True), "o-", label=label)
+    axes.set(xlabel="network calls per sentence")
 
 
 def plot_bars(axes: Any, series: Series, metric: str) -> None:

@@ -45,6 +45,7 @@ class Generated:
         candidates: decoded texts: the returned one, then the others by score. A beam that did not finish has the
             score ``-inf``.
         calls: network calls for the returned text; None if the system does not count them.
+        tokens: number of tokens of the returned text.
         seconds: decoding time of its batch divided by the size of the batch.
         source: the text it was generated from.
         trace: how the text was decoded, if that was asked for.
@@ -54,6 +55,7 @@ class Generated:
     score: float
     candidates: list[ScoredText]
     calls: float | None = None
+    tokens: int = 0
     seconds: float = 0.0
     source: str = ""
     trace: Trajectory | None = field(default=None, repr=False)
@@ -141,13 +143,14 @@ def list_outputs(batch: DecodedBatch) -> list[Generated]:
     """One output per source of a batch."""
     calls = [None] * len(batch.texts) if batch.calls is None else batch.calls.tolist()
     results = []
-    columns = (batch.texts, batch.scores, batch.candidates, batch.candidate_scores, batch.chosen, calls, batch.traces)
-    for text, score, texts, scores, chosen, called, trace in zip(*columns, strict=True):
+    scored = (batch.texts, batch.scores, batch.candidates, batch.candidate_scores, batch.chosen)
+    columns = zip(*scored, calls, batch.sizes, batch.traces, strict=True)
+    for text, score, texts, scores, chosen, called, size, trace in columns:
         others = [ScoredText(*each) for index, each in enumerate(zip(texts, scores, strict=True)) if index != chosen]
         ranked = sorted(others, key=lambda other: -other.score)
         seconds = batch.seconds / len(batch.texts)
         candidates = [ScoredText(text, score), *ranked]
-        results.append(Generated(text, score, candidates, called, seconds, trace=trace))
+        results.append(Generated(text, score, candidates, called, size, seconds, trace=trace))
     return results
 
 
@@ -172,14 +175,16 @@ def decode_sources(
 
 def as_outputs(generated: Sequence[Generated]) -> Outputs:
     """The columns of several outputs."""
-    calls = [each.calls for each in generated if each.calls is not None]
+    counted = [each.calls for each in generated if each.calls is not None]
+    calls = sum(counted) if counted and len(counted) == len(generated) else None
     return Outputs(
         texts=[each.text for each in generated],
         scores=[each.score for each in generated],
         candidates=[[candidate.text for candidate in each.candidates] for each in generated],
         candidate_scores=[[candidate.score for candidate in each.candidates] for each in generated],
         seconds=sum(each.seconds for each in generated),
-        calls_per_sentence=sum(calls) / len(calls) if calls and len(calls) == len(generated) else None,
+        calls_per_sentence=None if calls is None else calls / len(generated),
+        tokens_per_call=None if not calls else sum(each.tokens for each in generated) / calls,
     )
 
 

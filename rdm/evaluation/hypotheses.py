@@ -22,6 +22,7 @@ class Outputs:
         candidate_scores: their scores by the model.
         seconds: decoding time without tokenisation.
         calls_per_sentence: mean number of network calls per source; None if the system does not count them.
+        tokens_per_call: tokens of all hypotheses divided by the network calls for them; None likewise.
     """
 
     texts: list[str]
@@ -30,6 +31,7 @@ class Outputs:
     candidate_scores: list[list[float]]
     seconds: float
     calls_per_sentence: float | None = None
+    tokens_per_call: float | None = None
 
 
 def write_hypotheses(file: Path, sources: Sequence[str], references: Sequence[Sequence[str]], outputs: Outputs) -> None:

@@ -21,7 +21,7 @@ IGNORED = (
     "candidates", "sources_cut",  # follow from the arguments of the decoding and from the data
     "evaluation", "hypotheses", "checkpoint",  # hashes and paths
     "metrics",  # those of the table are compared by signature and settings
-    "sentences_per_second", "calls_per_sentence", "training", "machine", "commit", "time",  # cost
+    "sentences_per_second", "calls_per_sentence", "tokens_per_call", "training", "machine", "commit", "time",  # cost
 )  # fmt: skip
 
 TEXT_SETTINGS = (

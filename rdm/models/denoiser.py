@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from rdm.models.encoder_decoder import EncoderDecoder, Memory
-from rdm.models.layers import Positions
+from rdm.models.layers import KeyValueCache, Positions
 from rdm.models.length import LengthHead
 from rdm.models.llama import Llama
 from rdm.models.wrapper import NetworkWrapper
@@ -42,6 +42,16 @@ class Denoiser(NetworkWrapper):
         """
         x = self.network.embed(x_t) + self.time(t)[:, None]
         return self.network.project(self.network.denoise(x, x_t, memory), positions)
+
+    def forward_part(
+        self, x_t: Tensor, t: Tensor, memory: Any, positions: Tensor, cache: KeyValueCache, start: int, end: int
+    ) -> Tensor:
+        """Return logits ``[P, V]`` at ``positions`` (a mask), running the network from ``start`` to ``end`` only.
+
+        The other positions are represented by their keys and values in ``cache``.
+        """
+        x = self.network.embed(x_t[:, start:end], start) + self.time(t)[:, None]
+        return self.network.project(self.network.denoise_part(x, x_t, memory, cache, start), positions[:, start:end])
 
 
 class OpenEndedDenoiser(Denoiser):

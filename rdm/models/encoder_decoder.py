@@ -17,6 +17,7 @@ from rdm.models.layers import (
     Embedding,
     Extend,
     KeyValue,
+    KeyValueCache,
     Positions,
     Restricted,
     attend_everywhere,
@@ -132,6 +133,15 @@ class EncoderDecoder(Restricted):
         """Run the decoder on embedded ``tokens``; every position sees all that are not padding."""
         mask = tokens != self.vocab.pad
         return self.decode(x, attend_real(mask, self._padded(mask)), memory)
+
+    def denoise_part(self, x: Tensor, tokens: Tensor, memory: Memory, cache: KeyValueCache, first: int) -> Tensor:
+        """Run the decoder on some of ``tokens [R, N]``: those embedded in ``x [R, n, D]``, from ``first`` on.
+
+        The other positions are seen as they were when their keys and values were put into ``cache``.
+        """
+        mask = tokens != self.vocab.pad
+        extend = [cache.extend(layer, first) for layer in range(len(self.decoder))]
+        return self.decode(x, attend_real(mask, self._padded(mask)), memory, extend)
 
     def _padded(self, mask: Tensor) -> bool:
         # Assumed to be padded when training on a GPU, because reading the mask costs a device synchronisation.

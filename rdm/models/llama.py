@@ -17,6 +17,7 @@ from rdm.errors import require
 from rdm.models.layers import (
     Attend,
     KeyValue,
+    KeyValueCache,
     Positions,
     Restricted,
     attend_everywhere,
@@ -154,13 +155,24 @@ class Llama(Restricted):
     def encode(self, source: Tensor) -> None:
         """Return None: a prefix is part of the text, and no encoder reads it."""
 
-    def embed(self, tokens: Tensor) -> Tensor:
-        """Embed tokens ``[R, N]`` as ``[R, N, D]``."""
+    def embed(self, tokens: Tensor, start: int = 0) -> Tensor:
+        """Embed tokens ``[R, N]`` as ``[R, N, D]``, wherever they ``start``: positions are rotations in the blocks."""
         return self.tokens(tokens)
 
     def denoise(self, x: Tensor, tokens: Tensor | None = None, memory: None = None) -> Tensor:
         """Run all blocks on embedded tokens; every position sees all others."""
         return self(x, repeat(attend_everywhere))
+
+    def denoise_part(self, x: Tensor, tokens: Tensor, memory: None, cache: KeyValueCache, first: int) -> Tensor:
+        """Run all blocks on the embedded tokens ``x [R, n, D]`` from position ``first`` on.
+
+        The other positions are seen as they were when their keys and values were put into ``cache``.
+        """
+
+        def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            return attend_everywhere(query, *cache.extend(layer, first)((key, value)))
+
+        return self(x, (partial(attend, layer) for layer in range(len(self.blocks))), first)
 
     def project(self, x: Tensor, positions: Positions | None = None) -> Tensor:
         """Return logits ``[P, V]`` at the ``positions`` of ``x [R, N, D]``, or ``[..., V]`` if None."""

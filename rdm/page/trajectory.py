@@ -48,6 +48,7 @@ class Trajectory:
         steps: the tokens after each iteration.
         output: the text that was returned.
         candidates: all decoded texts, by score; empty if there was only one.
+        calls: network calls for the returned text; None if they are not counted.
     """
 
     model: str
@@ -57,6 +58,7 @@ class Trajectory:
     steps: list[Step]
     output: str
     candidates: list[Candidate]
+    calls: int | None = None
 
     def lines(self) -> list[str]:
         """One line of text per iteration."""
@@ -102,6 +104,7 @@ def list_trajectories(
             steps=row_steps(frames, row, codec),
             output=text,
             candidates=[] if best.candidates is None else list_candidates(best.candidates, index, codec),
+            calls=None if best.calls is None else int(best.calls[index]),
         )
         for index, (row, text) in enumerate(zip(best.rows.tolist(), texts, strict=True))
     ]

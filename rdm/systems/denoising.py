@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rdm.data.batch import Batch
 from rdm.decoding.base import Decoding
-from rdm.decoding.sampler import Sampler
+from rdm.decoding.sampler import Canvas, Sampler
 from rdm.diffusion.copies import NoisedCopies
 from rdm.diffusion.noised import Denoise
 from rdm.diffusion.objective import Objective
@@ -18,6 +18,7 @@ from rdm.models.denoiser import Denoiser
 from rdm.models.encoder_decoder import Memory
 from rdm.models.layers import Positions
 from rdm.systems.base import System
+from rdm.systems.block_cache import BlockCache
 from rdm.vocab import Vocab
 
 
@@ -60,6 +61,12 @@ class DenoisingSystem(System):
         Samplers receive the result in ``Sampler.run``: guidance wraps it there.
         """
         return ActiveSources(self.denoiser, memory)
+
+    def denoise_canvas(self, memory: Memory | None, decoding: Sampler, canvas: Canvas) -> Denoise:
+        """Bind the denoiser to encoded sources, for decoding ``canvas``; with a cache if ``decoding`` asks for it."""
+        if not decoding.block_cache or decoding.block is None:
+            return self.denoise(memory)
+        return BlockCache(self.denoiser, memory, decoding.block, first=int((~canvas.pinned).any(0).long().argmax()))
 
     def likelihood_kind(self) -> Literal["bound", "surrogate"]:
         """Return what the negative log-likelihood of this system is."""

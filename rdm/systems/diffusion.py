@@ -24,18 +24,22 @@ class DiffusionSystem(DenoisingSystem):
     Args:
         denoiser: the network.
         length_factor: weight of the length loss (mean over sentences) added to the diffusion loss (mean over tokens).
+        source_dropout: probability that a source is replaced by an empty one in training, for ``decoding.guidance``.
         parts: the other arguments of :class:`~rdm.systems.denoising.DenoisingSystem`.
     """
 
     denoiser: Seq2SeqDenoiser
 
-    def __init__(self, denoiser: Seq2SeqDenoiser, length_factor: float = 0.01, **parts: Any) -> None:
+    def __init__(
+        self, denoiser: Seq2SeqDenoiser, length_factor: float = 0.01, source_dropout: float = 0.0, **parts: Any
+    ) -> None:
         super().__init__(denoiser=denoiser, **parts)
-        self.length_factor = length_factor
+        require(0 <= source_dropout < 1, f"system.source_dropout must lie in [0, 1), got {source_dropout}")
+        self.length_factor, self.source_dropout = length_factor, source_dropout
 
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
         noised = self.copies(self.process, batch.target, generator)
-        memory = self.denoiser.encode(batch.source)
+        memory = self.denoiser.encode(self.drop_sources(batch.source, generator))
         lengths = (batch.target != self.vocab.pad).sum(1) - 2  # without <bos> and <eos>
         return [
             *self.objective.terms(BoundDenoiser(self.denoiser, memory), noised, self.process, generator),
@@ -46,6 +50,17 @@ class DiffusionSystem(DenoisingSystem):
                 self.length_factor,
             ),
         ]
+
+    def drop_sources(self, source: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return ``source [B, S]`` with each row emptied with probability ``source_dropout``; only in training mode."""
+        if self.source_dropout == 0 or not self.training:
+            return source
+        uniform = torch.rand(len(source), device=source.device, generator=generator)
+        return torch.where((uniform < self.source_dropout)[:, None], self.empty_sources(source), source)
+
+    def empty_sources(self, source: Tensor) -> Tensor:
+        """Return ``source [B, S]`` with padding after the first symbol."""
+        return source.masked_fill(torch.arange(source.shape[1], device=source.device) > 0, self.vocab.pad)
 
     @torch.inference_mode()
     def generate(
@@ -60,11 +75,16 @@ class DiffusionSystem(DenoisingSystem):
         length_logits = self.denoiser.length_logits(memory)
         if template is None:
             lengths = decoding.candidate_lengths(length_logits)
-            canvas = self.canvas(lengths)
+            canvas = replace(self.canvas(lengths), sources=source)
         else:
             lengths = (template != self.vocab.pad).sum(1, keepdim=True) - 2
-            canvas = Canvas(template, pinned=template != self.vocab.mask)
-        decoded = decoding.run(self.process, self.denoise(memory), canvas, generator, observer)
+            canvas = Canvas(template, pinned=template != self.vocab.mask, sources=source)
+        unconditional = None
+        if decoding.guidance != 1:
+            empty = self.denoiser.encode(self.empty_sources(source))
+            unconditional = self.denoise_canvas(empty, decoding, canvas)
+        denoise = self.denoise_canvas(memory, decoding, canvas)
+        decoded = decoding.run(self.process, denoise, canvas, generator, observer, unconditional)
         length_log_probs = length_logits.float().log_softmax(-1).gather(1, lengths).flatten()[decoded.rows]
         best = choose(
             source, decoded.tokens, decoded.scores, decoding.selection, self.vocab, length_log_probs=length_log_probs
@@ -100,3 +120,8 @@ class DiffusionSystem(DenoisingSystem):
         sampler = self.as_sampler(decoding)
         longest, candidates = self.denoiser.max_length, sampler.length_candidates
         require(candidates <= longest, f"decoding.length_candidates={candidates}, but there are only {longest} lengths")
+        require(
+            sampler.guidance == 1 or self.source_dropout > 0,
+            f"decoding.guidance={sampler.guidance} needs a run trained with system.source_dropout above 0",
+        )
+        require(sampler.max_tokens is None, "decoding.max_tokens: the length follows from the source; leave it out")

@@ -26,7 +26,8 @@ class DiffusionLanguageModel(DenoisingSystem):
     Args:
         denoiser: the network.
         max_tokens: maximum number of tokens in a continuation; the rest of the ``denoiser.max_length`` positions is
-            discarded.
+            discarded. More tokens than fit into the window are generated if ``decoding.block`` is set.
+            ``decoding.max_tokens`` takes precedence.
         parts: the other arguments of :class:`~rdm.systems.denoising.DenoisingSystem`.
     """
 
@@ -60,18 +61,48 @@ class DiffusionLanguageModel(DenoisingSystem):
         observer: Observer | None = None,
         template: Tensor | None = None,
     ) -> Hypotheses:
-        if template is None:
-            check_prompt(source, self.vocab, self.denoiser.max_length)
-            canvas = self.canvas(source)
-        else:
-            require(source.shape[1] == 0, "template: the text with blanks replaces the prompt of an open-ended system")
-            canvas = Canvas(template, pinned=template != self.vocab.mask)
-        decoded = decoding.run(self.process, self.denoise(None), canvas, generator, observer)
-        text = decoded.tokens
-        if template is None:
-            text = truncate(text[:, source.shape[1] :], self.vocab, self.max_tokens)
+        if template is not None:
+            return self._fill(source, template, decoding, generator, observer)
+        window, prefix, block = self.denoiser.max_length, source.shape[1], decoding.block
+        check_prompt(source, self.vocab, window)
+        limit = decoding.max_tokens or self.max_tokens
+        require(
+            block is not None or decoding.max_tokens is None or limit <= window - prefix,
+            f"decoding.max_tokens={limit}, but {window - prefix} fit into the window; set decoding.block to slide it",
+        )
+        canvas = self.canvas(source)
+        decoded = decoding.run(self.process, self.denoise_canvas(None, decoding, canvas), canvas, generator, observer)
+        tokens, calls = decoded.tokens, decoded.calls
+        weighted = [decoded.scores * (window - prefix)]
+        while block is not None and tokens.shape[1] - prefix < limit and not self._ended(tokens[:, prefix:]):
+            # The window slides by one block: the last tokens are the prompt of the next.
+            canvas = self.canvas(tokens[:, -(window - block) :])
+            decoded = decoding.run(
+                self.process, self.denoise_canvas(None, decoding, canvas), canvas, generator, observer
+            )
+            tokens, calls = torch.cat([tokens, decoded.tokens[:, -block:]], 1), calls + decoded.calls
+            weighted.append(decoded.scores * block)
+        scores = torch.stack(weighted).sum(0) / (tokens.shape[1] - prefix)
         rows = torch.arange(len(source), device=source.device)
-        return Hypotheses(text, decoded.scores, rows, calls=decoded.calls)
+        return Hypotheses(truncate(tokens[:, prefix:], self.vocab, limit), scores, rows, calls=calls)
+
+    def _fill(
+        self,
+        source: Tensor,
+        template: Tensor,
+        decoding: Sampler,
+        generator: torch.Generator | None,
+        observer: Observer | None,
+    ) -> Hypotheses:
+        """Fill the ``<mask>`` symbols of ``template [B, N]``; the text is the whole template."""
+        require(source.shape[1] == 0, "template: the text with blanks replaces the prompt of an open-ended system")
+        canvas = Canvas(template, pinned=template != self.vocab.mask)
+        decoded = decoding.run(self.process, self.denoise_canvas(None, decoding, canvas), canvas, generator, observer)
+        return Hypotheses(decoded.tokens, decoded.scores, decoded.rows, calls=decoded.calls)
+
+    def _ended(self, tokens: Tensor) -> bool:
+        """Return whether all continuations ``[B, N]`` contain ``<eos>``, after which they are cut off."""
+        return bool((tokens == self.vocab.eos).any(1).all())
 
     def canvas(self, source: Tensor) -> Canvas:
         """Return rows of ``denoiser.max_length`` positions that begin with ``source [B, S]``."""
@@ -90,3 +121,6 @@ class DiffusionLanguageModel(DenoisingSystem):
         )
         require(sampler.samples == 1, f"decoding.samples={sampler.samples}, but open-ended text is decoded once: use 1")
         require(not sampler.selection.needs_length_head, "selection: open-ended text has no length head; leave it out")
+        require(sampler.guidance == 1, "decoding.guidance: open-ended text has no source to follow; use 1")
+        window, block = self.denoiser.max_length, sampler.block
+        require(block is None or block < window, f"decoding.block={block} must be below the window of {window} tokens")

@@ -35,9 +35,6 @@ class TeacherScore(Selection):
     def describe(self) -> dict[str, Any]:
         return {"class": type(self).__name__, **self.origin}
 
-    def __call__(self, candidates: CandidateSet) -> Tensor:
-        return self.scores(candidates).argmax(1)
-
     def scores(self, candidates: CandidateSet) -> Tensor:
         """Return the teacher's mean log-probability per token of every candidate ``[B, m]``."""
         count, limit = candidates.tokens.shape[1], self.teacher_codec.max_length

@@ -1,6 +1,7 @@
 """Helpers of the decoding tests: a vocabulary of four ordinary ids, denoisers, states and a chi-square test."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,12 +9,14 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from rdm.decoding.adaptive import EntropyBound, Threshold
+from rdm.decoding.adaptive import KLASS, Editing, EntropyBound, Factor, RenoisingEntropyBound, Threshold
+from rdm.decoding.correcting import LeaveOneOut, Psi
 from rdm.decoding.proposal import Proposal
 from rdm.decoding.remasking import ReMDMCap, ReMDMConf, ReMDMLoop, ReMDMRescale
-from rdm.decoding.routing import Ancestral, Commit, Conditional, MaskPredict, PosteriorStep, Unconditional
+from rdm.decoding.routing import P2, Ancestral, Commit, Conditional, MaskPredict, PosteriorStep, Unconditional
 from rdm.decoding.sampler import Canvas, Decoded, Sampler
 from rdm.decoding.schedule import Cosine, CosinePaper, DecodingSchedule, Linear
+from rdm.decoding.scores import Margin, NegativeEntropy
 from rdm.decoding.transition import Action, Outcome, Router, State, Transition
 from rdm.decoding.transition_times import DNDM, DNDMTopK
 from rdm.diffusion import schedule as alphas
@@ -39,25 +42,58 @@ NOISES: dict[str, Callable[[], Noise]] = {
     "unigram": _unigram,
 }
 SCHEDULES: dict[str, DecodingSchedule] = {"linear": Linear(), "cosine": Cosine(), "cosine_paper": CosinePaper()}
-ROUTERS: dict[str, Callable[..., Router]] = {
+ROUTERS: dict[str, Callable[..., Router]] = {  # with options that make tokens go back and forth in short tests
     "uncond": Unconditional,
     "cond": Conditional,
     "commit": Commit,
     "mask_predict": MaskPredict,
+    "p2": partial(P2, eta=1.5),
+    "uncond_margin": partial(Unconditional, score=Margin()),
+    "mask_predict_entropy": partial(MaskPredict, score=NegativeEntropy()),
     "ancestral": Ancestral,
-    "remdm_cap": lambda: ReMDMCap(eta=0.3),  # above the default, so that tokens are sent back in short tests
+    "remdm_cap": lambda: ReMDMCap(eta=0.3),
     "remdm_rescale": lambda: ReMDMRescale(eta=0.6),
     "remdm_conf": ReMDMConf,
     "remdm_loop": lambda: ReMDMLoop(eta=0.3, alpha_on=0.7),
+    "psi": lambda: Psi(eta=0.3),
     "dndm": DNDM,
     "dndm_beta": lambda: DNDM(a=3, b=3),
     "dndm_k": DNDMTopK,
     "threshold": lambda: Threshold(0.95),
+    "factor": lambda: Factor(0.5),
     "entropy_bound": lambda: EntropyBound(0.5),
+    "klass": lambda: KLASS(0.5, max_divergence=0.3, history=1),
+    "editing": lambda: Editing(0.95, edit_threshold=0.6),
 }
-FEWER_ITERATIONS = ["dndm", "dndm_beta", "dndm_k", "threshold", "entropy_bound"]  # may need fewer than decoding.steps
-TOP_K = ["uncond", "cond", "commit", "mask_predict"]  # routers with the option gumbel_scale
+TEXT_NOISE_ROUTERS: dict[str, Callable[..., Router]] = {  # refused for mask noise
+    "leave_one_out": lambda: LeaveOneOut(corrected=0.3),
+    "entropy_bound_renoise": lambda: RenoisingEntropyBound(0.5),
+}
+FEWER_ITERATIONS = [  # may need fewer than decoding.steps
+    *["dndm", "dndm_beta", "dndm_k", "threshold", "factor", "entropy_bound", "klass", "editing"],
+    "entropy_bound_renoise",
+]
+TOP_K = ["uncond", "cond", "commit", "mask_predict", "p2"]  # ranked by confidence, with the option gumbel_scale
+DETERMINISTIC = [
+    *TOP_K,
+    "uncond_margin",
+    "mask_predict_entropy",
+    "threshold",
+    "factor",
+    "entropy_bound",
+    "klass",
+    "editing",
+]
+"""Routers that draw no random numbers under mask noise with argmax proposals."""
+REPLACE = ["psi", "editing", *TEXT_NOISE_ROUTERS]  # may replace a denoised token
+ANY_NUMBER_OF_STEPS = ["remdm_cap", "remdm_rescale", "remdm_conf", "remdm_loop", "p2", "psi"]
 TRANSITIONS: dict[str, Callable[..., Transition]] = {**ROUTERS, "posterior": PosteriorStep}
+CASES = [
+    *((name, noise) for name in ROUTERS for noise in NOISES),
+    *((name, noise) for name in TEXT_NOISE_ROUTERS for noise in NOISES if noise != "absorbing"),
+]
+"""Every router with every noise it accepts."""
+ALL_ROUTERS = {**ROUTERS, **TEXT_NOISE_ROUTERS}
 
 
 def make_process(noise: str | Noise, steps: int = 4, schedule: alphas.Schedule | None = None) -> DiffusionProcess:

@@ -3,10 +3,23 @@
 import math
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 
-from rdm.decoding.adaptive import Adaptive, EntropyBound, Threshold, entropy
+from rdm.decoding.adaptive import (
+    KLASS,
+    Adaptive,
+    Editing,
+    EntropyBound,
+    Factor,
+    RenoisingEntropyBound,
+    Threshold,
+    divergence,
+    entropy,
+)
+from rdm.decoding.correcting import LeaveOneOut
+from rdm.decoding.schedule import Linear
 from rdm.decoding.trace import Trace
 from rdm.errors import UserError
 from tests.decoding.helpers import (
@@ -18,9 +31,16 @@ from tests.decoding.helpers import (
     make_process,
     make_sampler,
     make_state,
+    p_value,
 )
 
-ROUTERS = {"threshold": lambda: Threshold(0.9), "entropy_bound": lambda: EntropyBound(0.4)}
+ROUTERS = {
+    "threshold": lambda: Threshold(0.9),
+    "factor": lambda: Factor(0.3),
+    "entropy_bound": lambda: EntropyBound(0.4),
+    "klass": lambda: KLASS(0.5, max_divergence=0.3, history=1),
+}
+ONE_TOKEN = {"threshold": Threshold(1.0), "factor": Factor(0.0), "entropy_bound": EntropyBound(0.0)}
 
 
 def test_threshold_accepts_all_certain_tokens() -> None:
@@ -101,10 +121,10 @@ def test_decoding_stops_when_nothing_is_noisy(name: str, noise: str) -> None:
     assert (int(decoded.calls.max()), int(decoded.calls[2])) == (len(seen), 1)
 
 
-@pytest.mark.parametrize("name", ROUTERS)
+@pytest.mark.parametrize("name", ONE_TOKEN)
 def test_last_iteration_denoises_the_rest(name: str) -> None:
     """``decoding.steps`` is the maximum number of iterations."""
-    router: Adaptive = Threshold(1.0) if name == "threshold" else EntropyBound(0.0)
+    router: Adaptive = ONE_TOKEN[name]
     process, canvas = make_process("absorbing", 20), make_canvas([9, 4])
     decoded, seen = decode(router, process, ContextDenoiser(process, 9), canvas, 3)
     assert len(seen) == 3
@@ -126,9 +146,149 @@ def test_trace_has_one_frame_per_iteration_made(name: str) -> None:
     [
         (lambda: Threshold(-0.1), r"decoding\.transition\.threshold must be a probability in \[0, 1\], got -0\.1"),
         (lambda: Threshold(90), r"decoding\.transition\.threshold must be a probability in \[0, 1\], got 90"),
+        (lambda: Factor(-1), r"decoding\.transition\.factor must be 0 or greater, got -1"),
+        (lambda: KLASS(history=0), r"decoding\.transition\.history must be at least 1, got 0"),
+        (lambda: Editing(edit_threshold=2), r"decoding\.transition\.edit_threshold must be a probability .*, got 2"),
         (lambda: EntropyBound(-1), r"decoding\.transition\.gamma must be 0 or greater, got -1"),
     ],
 )
 def test_invalid_arguments(build: type[Adaptive], message: str) -> None:
     with pytest.raises(UserError, match=message):
         build()
+
+
+# --- factor ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("factor", "expected"),
+    [
+        (0.0, [True, False, False, False]),  # only p = 1 would pass
+        (0.2, [True, True, False, False]),  # needed: 0.9, 0.933, 0.95
+        (0.5, [True, True, True, False]),  # needed: 0.75, 0.833, 0.875, 0.9
+        (4.0, [True, True, True, True]),
+    ],
+)
+def test_factor_by_hand(factor: float, expected: list[bool]) -> None:
+    """Rank r is accepted while p_r >= 1 - factor / (r + 1)."""
+    state = make_state([[MASK] * 4], scores=torch.tensor([[0.95, 0.94, 0.88, 0.5]]).log())
+    assert Factor(factor).step(state).denoised.tolist() == [expected]
+
+
+def test_factor_ignores_denoised_tokens() -> None:
+    """Ranks are counted among noisy tokens, and the best one is accepted however improbable it is."""
+    state = make_state(
+        [[3, 3, MASK, MASK]],
+        denoised=[[True, True, False, False]],
+        scores=torch.tensor([[0.99, 0.99, 0.1, 0.2]]).log(),
+    )
+    assert Factor(0.5).step(state).denoised.tolist() == [[True, True, False, True]]
+
+
+# --- KLASS -----------------------------------------------------------------------------------------------------------
+
+
+def test_divergence_by_hand() -> None:
+    p, q = torch.tensor([[0.5, 0.5], [0.9, 0.1]]), torch.tensor([[0.25, 0.75], [0.9, 0.1]])
+    expected = [0.5 * math.log(2) + 0.5 * math.log(0.5 / 0.75), 0.0]
+    assert divergence(p.log(), q.log()).tolist() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("history", [1, 2])
+def test_klass_rule(history: int) -> None:
+    """Against the rule written with loops: probability, divergence in the last iterations, else the schedule."""
+    process, canvas = make_process("absorbing", 12), make_canvas([9, 5, 2], prefix=1)
+    router, denoise = KLASS(0.4, max_divergence=0.1, history=history), ContextDenoiser(process, 10, sharpness=0.7)
+    denoise.by_place[:] = denoise.by_place[:1]  # the same at every step, so that distributions become stable
+    _, seen = decode(router, process, denoise, canvas, 12, schedule=Linear())
+    probs: list[dict[tuple[int, int], torch.Tensor]] = []
+    used = {"stable": 0, "scheduled": 0}
+    for state, outcome in seen:
+        here = [tuple(place) for place in state.active.nonzero().tolist()]
+        probs.append(dict(zip(here, state.logits.double().softmax(-1), strict=True)))
+        for row in range(3):
+            noisy = state.noisy[row].nonzero()[:, 0].tolist()
+            new = (outcome.denoised & ~state.denoised)[row].nonzero()[:, 0].tolist()
+            if state.s == 0 or not noisy:
+                assert new == noisy
+                continue
+
+            def stable(place: tuple[int, int]) -> bool:
+                recent = probs[-history - 1 :]
+                if len(recent) <= history or any(place not in each for each in recent):
+                    return False
+                pairs = pairwise(each[place] for each in recent)
+                return all(float((q * (q / p).log())[2:].sum()) < 0.1 for p, q in pairs)
+
+            certain = [n for n in noisy if float(state.scores[row, n].exp()) > 0.4 and stable((row, n))]
+            if certain:
+                assert new == certain
+                used["stable"] += 1
+            else:
+                assert len(new) == max(1, int(state.count[row] - state.denoised[row].sum()))
+                used["scheduled"] += 1
+    assert all(used.values()), used
+
+
+# --- editing ---------------------------------------------------------------------------------------------------------
+
+
+def test_editing_replaces_only_different_and_probable_tokens() -> None:
+    probs = torch.tensor([[0.99, 0.99, 0.9, 0.5]])
+    state = make_state(
+        [[3, 3, 3, MASK]],
+        denoised=[[True, True, True, False]],
+        proposal=[[4, 3, 4, 5]],
+        scores=probs.log(),
+        stored=[[-1.0, -1.0, -1.0, 0.0]],
+    )
+    outcome = Editing(threshold=0.9, edit_threshold=0.95).step(state)
+    assert outcome.tokens.tolist() == [[4, 3, 3, 5]]
+    assert outcome.stored[0].tolist() == pytest.approx([math.log(0.99), -1.0, -1.0, math.log(0.5)])
+
+
+def test_editing_ends_when_nothing_changes() -> None:
+    """Each row needs one call that changes nothing; with threshold 1 for edits that is one call more than threshold."""
+    process, canvas = make_process("absorbing", 20), make_canvas([9, 4, 1, 0], prefix=1)
+    plain, _ = decode(Threshold(0.9), process, ContextDenoiser(process, 10), canvas, 19)
+    same, _ = decode(Editing(0.9, edit_threshold=1.0), process, ContextDenoiser(process, 10), canvas, 19)
+    assert torch.equal(plain.tokens, same.tokens)
+    assert (same.calls - plain.calls).tolist() == [1, 1, 1, 0]
+    _, seen = decode(Editing(0.9, 0.5), process, ContextDenoiser(process, 10), canvas, 19)
+    replaced = [(state.denoised & (outcome.tokens != state.tokens)).sum() for state, outcome in seen]
+    assert sum(replaced) > 0
+
+
+# --- entropy bound with renoising ------------------------------------------------------------------------------------
+
+
+def test_renoising_has_no_memory() -> None:
+    """Accepted positions take the proposal although they are denoised; all others are new noise."""
+    certain, even = [-30.0, -30.0, 30.0, -30.0, -30.0, -30.0], [-30.0, -30.0, 0.0, 0.0, 0.0, 0.0]
+    rows = 4000
+    state = make_state(
+        torch.tensor([[3, 4, 5]]).repeat(rows, 1),
+        "uniform",
+        denoised=torch.tensor([[True, True, False]]).repeat(rows, 1),
+        proposal=torch.full((rows, 3), 2),
+        logits=torch.tensor([certain, even, even]).repeat(rows, 1),
+        count=torch.ones(rows, dtype=torch.long),
+        scores=torch.zeros(rows, 3),
+    )
+    outcome = RenoisingEntropyBound(0.0).step(state)
+    assert outcome.denoised.tolist() == [[True, False, False]] * rows
+    assert (outcome.tokens[:, 0] == 2).all()
+    assert p_value(outcome.tokens[:, 1], np.array([0, 0, 1, 1, 1, 1]) / 4) > 1e-3
+    assert p_value(outcome.tokens[:, 2], np.array([0, 0, 1, 1, 1, 1]) / 4) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("router", "instead"),
+    [(RenoisingEntropyBound(), "decoding=entropy_bound"), (LeaveOneOut(), "decoding=psi")],
+    ids=["renoise", "leave_one_out"],
+)
+def test_routers_for_text_noise_refuse_masks(router: Adaptive, instead: str) -> None:
+    with pytest.raises(UserError, match=f"needs noise that looks like text, not masks; use {instead}"):
+        make_sampler(router, 4).check(make_process("absorbing", 4))
+    for noise in ("uniform", "mixture", "unigram"):
+        make_sampler(router, 4).check(make_process(noise, 4))

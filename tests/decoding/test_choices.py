@@ -9,14 +9,20 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
-from rdm.decoding.adaptive import EntropyBound, Threshold
+from rdm.decoding.adaptive import KLASS, Editing, EntropyBound, Factor, RenoisingEntropyBound, Threshold
+from rdm.decoding.blocks import Blocks
 from rdm.decoding.candidates import LengthChoice, NearLengths, TopLengths
+from rdm.decoding.convergence import Converged
+from rdm.decoding.correcting import LeaveOneOut, Psi
 from rdm.decoding.remasking import ReMDMCap, ReMDMConf, ReMDMLoop, ReMDMRescale
+from rdm.decoding.routing import P2, Commit
 from rdm.decoding.sampler import Sampler
+from rdm.decoding.scores import Confidence, Margin, NegativeEntropy
+from rdm.decoding.search import Particles
 from rdm.decoding.transition import Transition
 from rdm.decoding.transition_times import DNDM, DNDMTopK
 from rdm.vocab import Vocab
-from tests.decoding.helpers import VOCAB, ContextDenoiser, make_canvas, make_process, seeded
+from tests.decoding.helpers import TEXT_NOISE_ROUTERS, VOCAB, ContextDenoiser, make_canvas, make_process, seeded
 
 CONF = Path(__file__).parents[2] / "conf"
 CHOICES = {
@@ -27,7 +33,22 @@ CHOICES = {
     "dndm": (DNDM, {"a": None, "b": None}, 50),
     "dndm_k": (DNDMTopK, {"a": None, "b": None}, 50),
     "threshold": (Threshold, {"threshold": 0.9}, 10),
+    "factor": (Factor, {"factor": 1.0}, 10),
     "entropy_bound": (EntropyBound, {"gamma": 0.1}, 10),
+    "entropy_bound_renoise": (RenoisingEntropyBound, {"gamma": 0.1}, 32),
+    "klass": (KLASS, {"threshold": 0.6, "max_divergence": 0.015, "history": 2}, 10),
+    "editing": (Editing, {"threshold": 0.9, "edit_threshold": 0.95}, 10),
+    "p2": (P2, {"eta": 1.0}, 10),
+    "psi": (Psi, {"eta": 0.02}, 10),
+    "fast": (Commit, {}, 5),
+    "best": (Threshold, {"threshold": 0.5}, 10),
+    "leave_one_out": (LeaveOneOut, {"corrected": 0.1}, 10),
+}
+RANKINGS = {"confidence": Confidence, "margin": Margin, "entropy": NegativeEntropy}
+BETA = {  # (absorbing, multinomial) of DNDM
+    "iwslt14": ((5, 3), (17, 5)),
+    "wmt14": ((3, 3), (5, 3)),
+    "wmt16": ((20, 5), (17, 7)),
 }
 
 
@@ -49,11 +70,35 @@ def test_choice_of_router(name: str) -> None:
     record = built.transition.describe()
     assert {key: record[key] for key in options} == options
     assert (built.name, built.steps) == (name, steps)
-    process, canvas = make_process("absorbing", 50), make_canvas([9, 5], prefix=1)
+    noise = "uniform" if name in TEXT_NOISE_ROUTERS else "absorbing"
+    process, canvas = make_process(noise, 50), make_canvas([9, 5], prefix=1)
     built.check(process)
     decoded = built.run(process, ContextDenoiser(process, 10), canvas, seeded())
     assert VOCAB.is_ordinary(decoded.tokens[~canvas.pinned]).all()
     assert (decoded.calls <= torch.tensor([steps, steps])).all()
+
+
+@pytest.mark.parametrize(("router", "name"), [("rdm", "confidence"), ("p2", "margin"), ("dndm_k", "entropy")])
+def test_choice_of_ranking(router: str, name: str) -> None:
+    assert type(instantiate(decoding(f"decoding={router}", f"ranking={name}")).transition.score) is RANKINGS[name]
+
+
+@pytest.mark.parametrize("data", BETA)
+def test_beta_distributions_of_dndm(data: str) -> None:
+    for noise, (a, b) in zip(("absorbing", "multinomial"), BETA[data], strict=True):
+        built = instantiate(decoding("decoding=dndm", f"transition_times={data}_{noise}"))
+        assert (built.transition.a, built.transition.b) == (a, b)
+
+
+def test_wrappers_are_overridable() -> None:
+    built = instantiate(decoding("decoding=rdm", "decoding.block=8", "decoding.stop_on_convergence=2"))
+    blocks = built.reverse_process
+    assert (type(blocks), blocks.size) == (Blocks, 8)
+    assert (type(blocks.transition), blocks.transition.patience) == (Converged, 2)
+    assert blocks.transition.transition is built.transition
+    plain = instantiate(decoding("decoding=rdm"))
+    assert plain.reverse_process is plain.transition
+    assert type(instantiate(decoding("decoding=particles")).search) is Particles
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from rdm.decoding.routing import Commit, Conditional, MaskPredict, Unconditional
+from rdm.decoding.routing import P2, Commit, Conditional, MaskPredict, Unconditional
 from rdm.decoding.transition import Action, Outcome, Router
 from rdm.errors import UserError
 from tests.decoding.helpers import (
+    ALL_ROUTERS,
+    CASES,
     MASK,
     NOISES,
+    REPLACE,
     ROUTERS,
     SCHEDULES,
     TOP_K,
@@ -27,7 +30,7 @@ from tests.decoding.helpers import (
     seeded,
 )
 
-KEEP, NOISE, PROPOSE = Action.KEEP, Action.NOISE, Action.PROPOSE
+KEEP, NOISE, PROPOSE, REDRAW = Action
 INF, NAN = math.inf, math.nan
 
 
@@ -214,27 +217,27 @@ def test_noise_of_tokens_that_stay_noisy(noise: str) -> None:
 # --- complete decodings ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("name", ROUTERS)
+@pytest.mark.parametrize(("name", "noise"), CASES)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_recursion_of_b(name: str, noise: str, temperature: float) -> None:
     """In every iteration ``b`` becomes where(b, v1, v2), and tokens and stored scores follow the actions."""
     process = make_process(noise, 9)
     canvas = make_canvas([9, 4, 6, 1], prefix=2)
     denoise = ContextDenoiser(process, 11)
-    _, seen = decode(ROUTERS[name](), process, denoise, canvas, 6, temperature=temperature)
+    _, seen = decode(ALL_ROUTERS[name](), process, denoise, canvas, 6, temperature=temperature)
     before = torch.zeros_like(canvas.pinned)
+    corrects = name == "leave_one_out"  # its proposals are not those of the state
     for state, outcome in seen:
-        v1, v2 = outcome.action != NOISE, outcome.action == PROPOSE
+        noised, v2 = (outcome.action == NOISE) | (outcome.action == REDRAW), outcome.action == PROPOSE
+        v1 = ~noised
         assert torch.equal(state.denoised, before)
         assert torch.equal(outcome.denoised, torch.where(state.denoised, v1, v2))
         assert torch.equal(outcome.tokens[outcome.action == KEEP], state.tokens[outcome.action == KEEP])
-        assert torch.equal(outcome.tokens[v2], state.proposal[v2])
-        assert torch.equal(outcome.stored[v2], state.scores[v2])
+        assert torch.equal(outcome.tokens[v2], state.proposal[v2]) or corrects
+        assert torch.equal(outcome.stored[v2], state.scores[v2]) or corrects
         assert torch.equal(outcome.stored[~v2], state.stored[~v2])
-        made_noise = process.noise.probs[outcome.tokens[outcome.action == NOISE]]
-        assert (made_noise > 0).all()
-        assert not v2[state.denoised].any(), "a denoised token was replaced"
+        assert (process.noise.probs[outcome.tokens[noised]] > 0).all()
+        assert name in REPLACE or not v2[state.denoised].any(), "a denoised token was replaced"
         before = outcome.denoised
 
 
@@ -279,15 +282,33 @@ def test_routers_agree_in_one_iteration() -> None:
     assert all(text == texts[0] for text in texts)
 
 
+@pytest.mark.parametrize("noise", ["absorbing", "uniform"])
+def test_p2_with_eta_one_is_uncond(noise: str) -> None:
+    """To the bit, with sampled proposals; with another eta, denoised tokens are sent back more or less often."""
+    process, canvas = make_process(noise, 8), make_canvas([10] * 20, prefix=1)
+    denoise = ContextDenoiser(process, 11)
+    ours, theirs = (
+        decode(router, process, denoise, canvas, 8, temperature=1.0)[1] for router in (P2(eta=1.0), Unconditional())
+    )
+    for (state, outcome), (other, after) in zip(ours, theirs, strict=True):
+        assert torch.equal(state.proposal, other.proposal)
+        assert torch.equal(outcome.tokens, after.tokens)
+    back = [
+        sum(int((state.denoised & ~outcome.denoised).sum()) for state, outcome in seen)
+        for seen in (decode(P2(eta=eta), process, denoise, canvas, 8, temperature=1.0)[1] for eta in (0.2, 1.0, 5.0))
+    ]
+    assert back[0] < back[1] < back[2]
+
+
 @pytest.mark.parametrize("name", ROUTERS)
 def test_active_positions(name: str) -> None:
     """Only routers that rank denoised tokens by fresh scores call the network there."""
     process = make_process("absorbing", 6)
     _, seen = decode(ROUTERS[name](), process, ContextDenoiser(process, 8), make_canvas([8, 5]), 6)
     for state, _ in seen:
-        if name in ("uncond", "cond"):
+        if name in ("uncond", "uncond_margin", "cond", "p2", "psi"):
             assert torch.equal(state.active, state.free)
-        elif name.startswith("dndm"):  # see test_transition_times.py
+        elif name.startswith("dndm") or name == "editing":  # see test_transition_times.py, test_adaptive.py
             assert not (state.active & ~state.free).any()
         else:
             assert torch.equal(state.active, state.noisy)

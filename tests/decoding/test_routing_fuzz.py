@@ -2,11 +2,32 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from rdm.decoding.transition import Action, State, Transition
-from tests.decoding.helpers import MASK, NOISES, ROUTERS, TOP_K, TRANSITIONS, VOCAB, make_process, make_state, seeded
+from rdm.errors import UserError
+from tests.decoding.helpers import (
+    ALL_ROUTERS,
+    ANY_NUMBER_OF_STEPS,
+    CASES,
+    MASK,
+    NOISES,
+    REPLACE,
+    ROUTERS,
+    SCHEDULES,
+    TOP_K,
+    TRANSITIONS,
+    VOCAB,
+    ContextDenoiser,
+    Recorder,
+    make_canvas,
+    make_process,
+    make_sampler,
+    make_state,
+    seeded,
+)
 
 WORDS = st.integers(2, VOCAB.size - 1)
 SCORES = st.floats(-50, 0) | st.sampled_from([float("-inf"), float("nan"), -0.0])
@@ -46,27 +67,39 @@ def states(draw: st.DrawFn) -> State:
 
 def planned(transition: Transition, state: State) -> Transition:
     """Fill the memo of the state as a decoding of four steps would."""
+    try:
+        transition.check_noise(state.process)
+    except UserError:
+        assert name_of_noise(state) == "Absorbing"
+        assume(False)
     transition.plan(state.process, 4, state.free, state.memo, state.generator)
     return transition
 
 
-@pytest.mark.parametrize("name", ROUTERS)
+def name_of_noise(state: State) -> str:
+    return type(state.process.noise).__name__
+
+
+@pytest.mark.parametrize("name", ALL_ROUTERS)
 @given(state=states())
 @settings(deadline=None, derandomize=True, max_examples=60)
 def test_outcome_follows_the_transition_formula(name: str, state: State) -> None:
     """``x_s = b (v1 x_t + (1 - v1) u1) + (1 - b) (v2 x0_hat + (1 - v2) u2)`` and ``b <- where(b, v1, v2)``."""
     before = state.tokens.clone()
-    outcome = planned(ROUTERS[name](), state).step(state)
-    keep, noise, propose = (outcome.action == action for action in Action)
+    outcome = planned(ALL_ROUTERS[name](), state).step(state)
+    keep, noised, propose, redrawn = (outcome.action == action for action in Action)
+    noise = noised | redrawn
     assert torch.equal(state.tokens, before), "a router changes nothing in place"
     assert torch.equal(outcome.tokens[~state.free], before[~state.free])
     assert not (outcome.denoised & ~state.free).any()
     assert torch.equal(outcome.tokens[keep], before[keep])
-    assert torch.equal(outcome.tokens[propose], state.proposal[propose])
+    own_proposals = name == "leave_one_out" and state.s == state.t
+    assert own_proposals or torch.equal(outcome.tokens[propose], state.proposal[propose])
     assert (state.process.noise.prob(outcome.tokens[noise]) > 0).all()
     assert torch.equal(outcome.denoised, (state.denoised & ~noise) | propose)
-    assert not (propose & state.denoised).any()
-    assert torch.equal(outcome.stored[propose], state.scores[propose]) or state.scores[propose].isnan().any()
+    assert name in REPLACE or not (propose & state.denoised).any()
+    same_scores = torch.equal(outcome.stored[propose], state.scores[propose])
+    assert same_scores or own_proposals or state.scores[propose].isnan().any()
     assert torch.equal(outcome.stored[~propose].nan_to_num(), state.stored[~propose].nan_to_num())
 
 
@@ -77,7 +110,7 @@ def test_number_of_denoised_tokens(name: str, state: State, scale: float) -> Non
     """Exactly ``k``, or more if the router may keep tokens outside the top-k; all if ``k`` is the length."""
     outcome = ROUTERS[name](gumbel_scale=scale).step(state)
     counts, already = outcome.denoised.sum(1), state.denoised.sum(1)
-    if name in ("uncond", "mask_predict"):
+    if name in ("uncond", "mask_predict", "p2"):
         assert torch.equal(counts, state.count)
     elif name == "commit":
         assert torch.equal(counts, torch.maximum(state.count, already))
@@ -88,12 +121,47 @@ def test_number_of_denoised_tokens(name: str, state: State, scale: float) -> Non
     assert torch.equal(ROUTERS[name]().step(state).denoised, state.free)
 
 
-@pytest.mark.parametrize("name", TRANSITIONS)
+@pytest.mark.parametrize("name", {**TRANSITIONS, **ALL_ROUTERS})
 @given(state=states())
 @settings(deadline=None, derandomize=True, max_examples=40)
 def test_no_noise_at_step_zero(name: str, state: State) -> None:
     """From any step directly to 0: every free token is denoised, and none is a mask."""
     state.s, state.count = 0, state.free.sum(1)
-    outcome = planned(TRANSITIONS[name](), state).step(state)
+    outcome = planned({**TRANSITIONS, **ALL_ROUTERS}[name](), state).step(state)
     assert torch.equal(outcome.denoised, state.free)
     assert not (outcome.tokens[state.free] == MASK).any()
+
+
+@given(data=st.data())
+@settings(deadline=None, derandomize=True, max_examples=150)
+def test_complete_decodings(data: st.DataObject) -> None:
+    """Every router, noise, canvas, schedule and wrapper: no noise is left, and nothing pinned has changed."""
+    name, noise = data.draw(st.sampled_from(CASES))
+    lengths = data.draw(st.lists(st.integers(0, 7), min_size=1, max_size=4))
+    canvas = make_canvas(lengths, prefix=data.draw(st.integers(0, 2)))
+    assume(canvas.tokens.shape[1] > 0)
+    trained = data.draw(st.integers(1, 6))
+    steps = data.draw(st.integers(1, 12 if name in ANY_NUMBER_OF_STEPS else trained))
+    process = make_process(noise, trained)
+    options = {
+        "schedule": SCHEDULES[data.draw(st.sampled_from(sorted(SCHEDULES)))],
+        "temperature": data.draw(st.sampled_from([0.0, 1.0])),
+        "block": data.draw(st.none() | st.integers(1, 8)),
+        "stop_on_convergence": data.draw(st.none() | st.integers(1, 2)),
+    }
+    denoise = ContextDenoiser(process, canvas.tokens.shape[1])
+
+    def one_row_at_a_time(tokens: Tensor, t: Tensor, active: Tensor) -> Tensor:
+        rows = zip(tokens.split(1), t.split(1), active.split(1), strict=True)
+        return torch.cat([denoise(*row) for row in rows])
+
+    sampler, recorder = make_sampler(ALL_ROUTERS[name](), steps, **options), Recorder()
+    sampler.check(process)
+    decoded = sampler.run(process, one_row_at_a_time, canvas, seeded(data.draw(st.integers(0, 9))), recorder)
+    free = ~canvas.pinned
+    assert VOCAB.is_ordinary(decoded.tokens[free]).all()
+    assert decoded.scores.isfinite().all()
+    assert (decoded.calls <= len(recorder)).all()
+    assert all(torch.equal(outcome.tokens[~free], canvas.tokens[~free]) for _, outcome in recorder)
+    assert all(not (state.active & ~free).any() for state, _ in recorder)
+    assert torch.equal(recorder.seen[-1][1].denoised, free)

@@ -11,7 +11,11 @@ from rdm.decoding.sampler import Canvas
 from rdm.decoding.transition import Action
 from rdm.errors import UserError
 from tests.decoding.helpers import (
+    ALL_ROUTERS,
+    ANY_NUMBER_OF_STEPS,
     BARRED,
+    CASES,
+    DETERMINISTIC,
     FEWER_ITERATIONS,
     NOISES,
     ROUTERS,
@@ -37,14 +41,13 @@ MATCH = 1e-3
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("name", ROUTERS)
+@pytest.mark.parametrize(("name", "noise"), CASES)
 def test_ends_without_noise(name: str, noise: str, schedule: str) -> None:
     """For every M from 1 to T, with and without Gumbel noise: all denoised, pinned positions unchanged."""
     process, canvas = make_process(noise, 7), make_canvas([8, 5, 1, 0], prefix=1)
     denoise = ContextDenoiser(process, 9)
     for iterations, scale in product(range(1, 8), (0.0, 5.0) if name in TOP_K else (None,)):
-        router = ROUTERS[name]() if scale is None else ROUTERS[name](gumbel_scale=scale)
+        router = ALL_ROUTERS[name]() if scale is None else ROUTERS[name](gumbel_scale=scale)
         decoded, seen = decode(router, process, denoise, canvas, iterations, schedule=SCHEDULES[schedule])
         assert len(seen) == iterations or (name in FEWER_ITERATIONS and 0 < len(seen) < iterations)
         assert torch.equal(seen.seen[-1][1].denoised, ~canvas.pinned)
@@ -157,9 +160,9 @@ def test_state_scores_are_log_probs_of_the_proposal() -> None:
         torch.testing.assert_close(state.scores[state.free], chosen)
 
 
-@pytest.mark.parametrize("name", TOP_K)
+@pytest.mark.parametrize("name", DETERMINISTIC)
 def test_rows_are_independent(name: str) -> None:
-    """A row has the same text and score alone and in a batch with longer rows."""
+    """A row has the same text, score and calls alone and in a batch with longer rows, that is with more padding."""
     process = make_process("absorbing", 8)
     denoise, canvas = ContextDenoiser(process, 11), make_canvas([5, 9, 2], prefix=2)
     together, _ = decode(ROUTERS[name](), process, denoise, canvas, 6)
@@ -168,6 +171,7 @@ def test_rows_are_independent(name: str) -> None:
         alone, _ = decode(ROUTERS[name](), process, denoise, one, 6)
         assert alone.tokens[0].tolist() == together.tokens[row, : length + 2].tolist()
         assert alone.scores[0].item() == pytest.approx(together.scores[row].item(), rel=1e-5)
+        assert alone.calls[0] == together.calls[row]
 
 
 def test_reproducible_by_seed() -> None:
@@ -213,7 +217,7 @@ def test_steps_beyond_the_trained_number(name: str) -> None:
     """Refused by ``check`` and ``run`` with the same message, unless the transition can visit a step repeatedly."""
     process, canvas = make_process("absorbing", 5), make_canvas([4])
     sampler = make_sampler(TRANSITIONS[name](), 6)
-    if name.startswith("remdm"):
+    if name in ANY_NUMBER_OF_STEPS:
         sampler.check(process)
         assert sampler.run(process, ContextDenoiser(process, 4), canvas).calls.tolist() <= [6]
         return
@@ -242,7 +246,7 @@ def test_calls_count_the_iterations_with_an_active_position(name: str) -> None:
             expected[state.rows] += state.active.any(1)
         assert decoded.calls.tolist() == expected[decoded.rows].tolist()
         assert (decoded.calls[decoded.rows == 2] == 0).all()
-    if name in ("uncond", "cond", "posterior"):
+    if name in ("uncond", "uncond_margin", "cond", "p2", "psi", "posterior"):
         assert set(decoded.calls.tolist()) <= {0, 9}
 
 

@@ -24,7 +24,7 @@ from tests.decoding.helpers import (
     make_state,
 )
 
-KEEP, NOISE, PROPOSE = Action.KEEP, Action.NOISE, Action.PROPOSE
+KEEP, NOISE, PROPOSE, REDRAW = Action
 INF, NAN = math.inf, math.nan
 
 
@@ -90,12 +90,12 @@ def test_actions_from_v1_and_v2() -> None:
 @pytest.mark.parametrize("action", list(Action))
 @pytest.mark.parametrize("denoised", [True, False])
 def test_every_action_on_every_state(action: Action, denoised: bool) -> None:
-    """KEEP changes nothing, NOISE makes noise, PROPOSE takes the proposal, also for a denoised token."""
+    """KEEP changes nothing, NOISE and REDRAW make noise, PROPOSE takes the proposal, also for a denoised token."""
     state = make_state([[3 if denoised else MASK]], denoised=[[denoised]], proposal=[[5]], scores=[[-0.7]])
     outcome = FixedActions(action).step(state)
-    expected = {KEEP: state.tokens.item(), NOISE: MASK, PROPOSE: 5}[action]
+    expected = {KEEP: state.tokens.item(), NOISE: MASK, PROPOSE: 5, REDRAW: MASK}[action]
     assert outcome.tokens.item() == expected
-    assert outcome.denoised.item() == {KEEP: denoised, NOISE: False, PROPOSE: True}[action]
+    assert outcome.denoised.item() == {KEEP: denoised, NOISE: False, PROPOSE: True, REDRAW: False}[action]
     assert outcome.stored.item() == pytest.approx(-0.7 if action == PROPOSE else 0.0)
 
 

@@ -55,6 +55,19 @@ def test_only_transition_times_are_visited(name: str) -> None:
         assert len(denoise.steps) <= 12
 
 
+@pytest.mark.parametrize("steps", [20, 6])
+@pytest.mark.parametrize("name", ROUTERS)
+def test_expected_number_of_calls(name: str, steps: int) -> None:
+    """``sum_t 1 - (1 - P(tau = t))^N`` for N tokens: the expected number of distinct transition times."""
+    process, length, rows = make_process("absorbing", 20), 7, 3000
+    edges = np.array(steps_to_visit(20, steps)[::-1])
+    cdf = stats.beta(5, 3).cdf(edges / 20) if name == "dndm_beta" else edges / 20
+    expected = (1 - (1 - np.diff(cdf)) ** length).sum()
+    decoded, _ = decode(ROUTERS[name](), process, ContextDenoiser(process, length), make_canvas([length] * rows), steps)
+    error = float(decoded.calls.double().std()) / rows**0.5
+    assert float(decoded.calls.double().mean()) == pytest.approx(expected, abs=4 * error)
+
+
 def test_each_token_is_denoised_at_its_time() -> None:
     """The network is called exactly there, and the initial noise stays until then."""
     process, canvas = make_process("uniform", 20), make_canvas([6, 3])

@@ -11,6 +11,7 @@ from rdm.data.pairs import PairsDataModule
 from rdm.errors import UserError
 from rdm.evaluation.generation import decode_sources
 from rdm.systems.base import Hypotheses
+from rdm.vocab import Vocab
 from tests.builders import sampler, tiny_system, toy_data
 
 
@@ -48,10 +49,10 @@ class CountingSystem(nn.Module):
 
     open_ended = False
 
-    def __init__(self, pad: int, counts: bool) -> None:
+    def __init__(self, vocab: Vocab, counts: bool) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(1))
-        self.pad, self.counts = pad, counts
+        self.vocab, self.pad, self.counts = vocab, vocab.pad, counts
 
     def generate(self, source: Tensor, *_: Any) -> Counted:
         lengths = (source != self.pad).sum(1)
@@ -64,13 +65,15 @@ def test_calls_are_averaged_over_sentences(data: PairsDataModule, batch_size: in
     rows = data.questions("test").rows[:4]
     lengths = [int((data.codec.sources([row]) != data.vocab.pad).sum()) for row in rows]
     for counts, expected in ((True, sum(lengths) / 4), (False, None)):
-        system: Any = CountingSystem(data.vocab.pad, counts)
+        system: Any = CountingSystem(data.vocab, counts)
         outputs = decode_sources(system, "toy", data.codec, rows, batch_size, seed=1)
         assert outputs.calls_per_sentence == expected
+        tokens = sum(len(row) for row in rows)
+        assert outputs.tokens_per_call == (tokens / sum(lengths) if counts else None)
 
 
 def test_output_is_the_only_candidate_of_a_system_without_candidates(data: PairsDataModule) -> None:
-    system: Any = CountingSystem(data.vocab.pad, counts=False)
+    system: Any = CountingSystem(data.vocab, counts=False)
     rows = data.questions("test").rows[:3]
     outputs = decode_sources(system, "toy", data.codec, rows, batch_size=2, seed=1)
     assert outputs.texts == data.codec.tokenizer.decode(rows)

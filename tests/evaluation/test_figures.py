@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from rdm.evaluation.figures import draw_figures, plot_bars, plot_iterations
+from rdm.evaluation.figures import draw_figures, plot_bars, plot_calls, plot_iterations
 from tests.evaluation.helpers import make_row
 
 
@@ -54,3 +54,21 @@ def test_twenty_lines_have_twenty_colours(tmp_path: Path) -> None:
     rows = [make_row("rdm", steps, 10 + n, schedule=f"number {n}") for n in range(20) for steps in (2, 4)]
     (_, svg, *_) = draw_figures(rows, "sacrebleu", tmp_path)
     assert len(set(re.findall(r"stroke: (#\w{6}); stroke-width: 1.5", svg.read_text()))) == 20
+
+
+def test_calls_are_drawn_if_they_are_counted(tmp_path: Path) -> None:
+    """One point per number of iterations, in order of the calls; rows without calls have no point and no figure."""
+    from matplotlib import pyplot
+
+    rows = [
+        {**make_row("rdm", steps, 10 * steps), "calls_per_sentence": calls} for steps, calls in ((2, 1.5), (4, 3.0))
+    ]
+    series = {"rdm": {4: rows[1:], 2: rows[:1]}, "beam": {None: [make_row("beam", None, 3)]}}
+    figure, axes = pyplot.subplots()
+    plot_calls(axes, series, "sacrebleu")
+    ((line,),) = [axes.lines]
+    assert line.get_xydata().tolist() == [[1.5, 20.0], [3.0, 40.0]]
+    pyplot.close(figure)
+    names = {file.name for file in draw_figures(rows, "sacrebleu", tmp_path)}
+    assert {"calls.png", "calls.svg"} <= names
+    assert "calls.png" not in {file.name for file in draw_figures([make_row("rdm", 2, 1)], "sacrebleu", tmp_path)}

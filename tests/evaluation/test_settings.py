@@ -150,6 +150,7 @@ def test_keys_are_shortened_where_that_is_unambiguous() -> None:
         ("time", ("a", "b"), ["toy"]),
         ("hypotheses", ("a", "b"), ["toy"]),
         ("calls_per_sentence", (3.0, 4.0), ["toy"]),
+        ("tokens_per_call", (3.0, 4.0), ["toy"]),
         ("training", ({"steps": 3}, {"steps": 4}), ["toy"]),
         ("run", ("outputs/a", "outputs/b"), ["toy"]),
         ("split", ("train", "test"), ["toy, split train", "toy, split test"]),

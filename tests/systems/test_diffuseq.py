@@ -145,9 +145,9 @@ def test_candidates(system: DiffuSeqSystem) -> None:
     seen: list[tuple[Tensor, Tensor]] = []
 
     class Third(Selection):
-        def __call__(self, candidates: CandidateSet) -> Tensor:
+        def scores(self, candidates: CandidateSet) -> Tensor:
             seen.append((candidates.tokens, candidates.scores))
-            return torch.tensor([2, 2])
+            return torch.tensor([[0.0, 0.0, 1.0, 0.0]] * 2)
 
     chosen = system.generate(source, GaussianSampler("x", 3, samples=4, selection=Third()), seeded())
     ((tokens, scores),) = seen
