@@ -18,11 +18,13 @@ from rdm.data.pairs import PairsDataModule
 from rdm.data.ragged import Ragged
 from rdm.data.tokenizer import Words
 from rdm.data.toy import ToyTranslation
+from rdm.decoding.repredict import RepredictAll
 from rdm.decoding.routing import Ancestral, MaskPredict, PosteriorStep, Unconditional
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Cosine as CosineDecoding
 from rdm.decoding.transition import Transition
 from rdm.diffusion.copies import Conditioned, NoisedCopies, Single, UniformMasks
+from rdm.diffusion.correction import MaskAndCorrect, Smart
 from rdm.diffusion.gaussian import GaussianProcess
 from rdm.diffusion.noise import Absorbing, Mixture, Noise, Uniform
 from rdm.diffusion.noised import NoisedBatch
@@ -32,6 +34,7 @@ from rdm.diffusion.reweighting import Constant, Original
 from rdm.diffusion.reweighting import Linear as LinearWeight
 from rdm.diffusion.schedule import Cosine, Linear, Schedule, Sqrt
 from rdm.models.causal import CausalDecoder
+from rdm.models.correction import CorrectingDenoiser
 from rdm.models.denoiser import Seq2SeqDenoiser
 from rdm.models.diffuseq import DiffuSeqDenoiser
 from rdm.models.encoder_decoder import EncoderDecoder
@@ -68,6 +71,20 @@ RECIPES: dict[str, Recipe] = {
         ReweightedCrossEntropy(Constant(), 0.1),
         MaskPredict(),
     ),
+    "cmlm_smart": (
+        partial(Absorbing, noise_specials=False),
+        Linear(STEPS),
+        UniformMasks(),
+        Smart(UniformMasks()),
+        RepredictAll(),
+    ),
+    "cmlmc": (
+        partial(Absorbing, noise_specials=False),
+        Linear(STEPS),
+        UniformMasks(),
+        MaskAndCorrect(),
+        RepredictAll(),
+    ),
 }
 """Parts of each ``diffusion=`` choice as objects, without Hydra."""
 
@@ -82,6 +99,10 @@ def tiny_denoiser(vocab: Vocab, dim: int = 32, pre_norm: bool = True, timeless: 
     return Seq2SeqDenoiser(tiny_network(vocab, dim, pre_norm), Timeless() if timeless else TimeEmbedding(dim))
 
 
+def correcting_denoiser(vocab: Vocab, dim: int = 32, pre_norm: bool = True) -> CorrectingDenoiser:
+    return CorrectingDenoiser(tiny_network(vocab, dim, pre_norm), Timeless())
+
+
 def tiny_system(
     vocab: Vocab,
     name: str = "rdm_absorbing",
@@ -91,7 +112,8 @@ def tiny_system(
 ) -> DiffusionSystem:
     noise, schedule, default_copies, default_objective, _ = RECIPES[name]
     process = DiffusionProcess(schedule, noise(vocab))
-    denoiser = tiny_denoiser(vocab, dim, timeless=name == "cmlm")
+    timeless = name.startswith("cmlm")
+    denoiser = correcting_denoiser(vocab, dim) if name == "cmlmc" else tiny_denoiser(vocab, dim, timeless=timeless)
     return DiffusionSystem(
         vocab=vocab,
         process=process,

@@ -18,10 +18,12 @@ from rdm.app.schema import check_types
 from rdm.app.unused_keys import unused_keys
 from rdm.decoding.beam import BeamSearch
 from rdm.decoding.candidates import MinimumBayesRisk
+from rdm.decoding.repredict import RepredictAll
 from rdm.decoding.routing import Ancestral, Conditional, MaskPredict, PosteriorStep, Unconditional
 from rdm.decoding.schedule import Cosine, Linear
-from rdm.diffusion import copies, noise, objective, reweighting
+from rdm.diffusion import copies, correction, noise, objective, reweighting
 from rdm.errors import UserError
+from rdm.models.correction import CorrectingDenoiser
 from rdm.models.layers import TimeEmbedding, Timeless
 from rdm.systems.ar_lm import AutoregressiveLanguageModel
 from rdm.systems.autoregressive import AutoregressiveSystem
@@ -58,6 +60,7 @@ SCRIPTS = {"metrics": "evaluate", "hardware": "plan"}  # all other groups are th
 SOMETIMES_UNUSED = {
     "data.examples",  # used by rdm.plan only
     "data.vocabulary",  # of tokenizers that are trained on the corpus
+    "diffusion.denoiser",  # of system=diffusion
     "diffusion.label_smoothing",  # of the cross-entropy, not of the bound
     "diffusion.length_factor",  # of a length head
 }
@@ -118,6 +121,8 @@ SYSTEMS = {
     "rdm_multinomial": (noise.Uniform, objective.ReweightedCrossEntropy, copies.Conditioned, Unconditional),
     "rdm_mixture": (noise.Mixture, objective.ReweightedCrossEntropy, copies.Conditioned, Unconditional),
     "cmlm": (noise.Absorbing, objective.ReweightedCrossEntropy, copies.UniformMasks, MaskPredict),
+    "cmlm_smart": (noise.Absorbing, correction.Smart, copies.UniformMasks, RepredictAll),
+    "cmlmc": (noise.Absorbing, correction.MaskAndCorrect, copies.UniformMasks, RepredictAll),
 }
 
 
@@ -130,7 +135,7 @@ def test_parts_of_each_diffusion(name: str) -> None:
     parts = (system.process.noise, system.objective, system.copies, decoding.transition)
     assert tuple(type(part) for part in parts) == SYSTEMS[name]
     assert system.process.num_steps == 50
-    assert type(system.denoiser.time) is (Timeless if name == "cmlm" else TimeEmbedding)
+    assert type(system.denoiser.time) is (Timeless if name.startswith("cmlm") else TimeEmbedding)
     assert composed.name == name
     system.check(decoding)
 
@@ -156,7 +161,8 @@ def test_system_sets_decoding() -> None:
     assert isinstance(decoding, BeamSearch)
     assert (composed.name, decoding.name, decoding.beam_size) == ("ar", "beam", 5)
     assert instantiate(config("system=ar", "decoding=greedy").decoding).beam_size == 1
-    assert config("system=cmlm") == config("diffusion=cmlm")
+    for name in ("cmlm", "cmlm_smart", "cmlmc"):
+        assert config(f"system={name}") == config(f"diffusion={name}")
     assert instantiate(config("system=cmlm", "decoding=rdm").decoding).name == "rdm"
 
 
@@ -169,6 +175,15 @@ def test_parts_of_cmlm() -> None:
     assert system.process.noise.unit == "ordinary"
     assert isinstance(decoding.schedule, Linear)
     assert decoding.length_candidates == 5
+
+
+def test_cmlmc_has_its_own_decoder_layers() -> None:
+    """In a seq2seq system only: a language model would silently be without them."""
+    composed = config("system=cmlmc")
+    check_parts(composed)
+    assert isinstance(instantiate(composed.system).denoiser, CorrectingDenoiser)
+    with pytest.raises(UserError, match="diffusion=cmlmc has a denoiser with a source: it is not for system=lm"):
+        check_parts(config(*LM, "diffusion=cmlmc"))
 
 
 @pytest.mark.parametrize("system", choices("system"))

@@ -186,6 +186,7 @@ class Block(nn.Module):
         super().__init__()
         self.self_attention = Attention(dim, heads, attention_dropout)
         self.around_self = Residual(dim, dropout, pre_norm)
+        self.after_self: nn.Module = nn.Identity()  # a further sublayer, [R, N, D] -> [R, N, D]
         if cross:
             self.cross_attention = Attention(dim, heads, attention_dropout)
             self.around_cross = Residual(dim, dropout, pre_norm)
@@ -205,6 +206,7 @@ class Block(nn.Module):
         extend: Extend = uncached,
     ) -> Tensor:
         x = self.around_self(x, lambda y: self.self_attention(y, extend(self.self_attention.project(y)), attend))
+        x = self.after_self(x)
         if memory is not None:
             x = self.around_cross(x, lambda y: self.cross_attention(y, memory, attend_memory))
         return self.around_feed_forward(x, self.feed_forward)
