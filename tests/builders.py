@@ -37,12 +37,14 @@ from rdm.models.causal import CausalDecoder
 from rdm.models.correction import CorrectingDenoiser
 from rdm.models.denoiser import Seq2SeqDenoiser
 from rdm.models.diffuseq import DiffuSeqDenoiser
+from rdm.models.disco import DisCoDenoiser
 from rdm.models.encoder_decoder import EncoderDecoder
 from rdm.models.layers import TimeEmbedding, Timeless
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.base import System
 from rdm.systems.diffuseq import DiffuSeqSystem
 from rdm.systems.diffusion import DiffusionSystem
+from rdm.systems.disco import DisCoSystem
 from rdm.training.module import combine
 from rdm.training.optim import Cosine as CosineDecay
 from rdm.training.optim import Optimization
@@ -89,9 +91,11 @@ RECIPES: dict[str, Recipe] = {
 """Parts of each ``diffusion=`` choice as objects, without Hydra."""
 
 
-def tiny_network(vocab: Vocab, dim: int = 32, pre_norm: bool = True, max_length: int = 31) -> EncoderDecoder:
+def tiny_network(
+    vocab: Vocab, dim: int = 32, pre_norm: bool = True, max_length: int = 31, layers: int = 1
+) -> EncoderDecoder:
     return EncoderDecoder(
-        vocab, dim, 2 * dim, 2, 1, 1, max_length=max_length, dropout=0.0, pre_norm=pre_norm, init_std=dim**-0.5
+        vocab, dim, 2 * dim, 2, 1, layers, max_length=max_length, dropout=0.0, pre_norm=pre_norm, init_std=dim**-0.5
     )
 
 
@@ -125,6 +129,10 @@ def tiny_system(
 
 def tiny_autoregressive(vocab: Vocab, dim: int = 32, **options: Any) -> AutoregressiveSystem:
     return AutoregressiveSystem(vocab, CausalDecoder(tiny_network(vocab, dim, **options)))
+
+
+def tiny_disco(vocab: Vocab, dim: int = 32, **options: Any) -> DisCoSystem:
+    return DisCoSystem(vocab, DisCoDenoiser(tiny_network(vocab, dim, **options)))
 
 
 def sampler(name: str = "rdm_absorbing", steps: int = 5, candidates: int = 3) -> Sampler:

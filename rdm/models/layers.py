@@ -234,10 +234,19 @@ class Embedding(nn.Module):
         Tokens and positions are scaled alike; otherwise tokens would dominate at initialisation. The projection of the
         concatenation is a sum of two projections, so positions are projected once for all rows.
         """
-        token_weight, position_weight = (self.project.weight * self.scale).chunk(2, 1)
-        rows = self.positions.weight[start : start + x.shape[1]]
-        positions = functional.linear(rows, position_weight, self.project.bias)
-        return self.dropout(functional.linear(self.tokens(x), token_weight) + positions)
+        token_weight, _ = self._weights()
+        return self.dropout(functional.linear(self.tokens(x), token_weight) + self._positions(start, x.shape[1]))
+
+    def positions_only(self, length: int) -> Tensor:
+        """Embed the positions ``0 .. length - 1`` without tokens as ``[1, N, D]``."""
+        return self.dropout(self._positions(0, length)[None])
+
+    def _positions(self, start: int, length: int) -> Tensor:
+        _, position_weight = self._weights()
+        return functional.linear(self.positions.weight[start : start + length], position_weight, self.project.bias)
+
+    def _weights(self) -> tuple[Tensor, ...]:
+        return (self.project.weight * self.scale).chunk(2, 1)
 
 
 class TimeEmbedding(Described, nn.Module):
