@@ -40,11 +40,13 @@ from rdm.models.diffuseq import DiffuSeqDenoiser
 from rdm.models.disco import DisCoDenoiser
 from rdm.models.encoder_decoder import EncoderDecoder
 from rdm.models.layers import TimeEmbedding, Timeless
+from rdm.models.levenshtein import LevenshteinEditor
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.base import System
 from rdm.systems.diffuseq import DiffuSeqSystem
 from rdm.systems.diffusion import DiffusionSystem
 from rdm.systems.disco import DisCoSystem
+from rdm.systems.levenshtein import LevenshteinSystem
 from rdm.training.module import combine
 from rdm.training.optim import Cosine as CosineDecay
 from rdm.training.optim import Optimization
@@ -133,6 +135,10 @@ def tiny_autoregressive(vocab: Vocab, dim: int = 32, **options: Any) -> Autoregr
 
 def tiny_disco(vocab: Vocab, dim: int = 32, **options: Any) -> DisCoSystem:
     return DisCoSystem(vocab, DisCoDenoiser(tiny_network(vocab, dim, **options)))
+
+
+def tiny_levenshtein(vocab: Vocab, dim: int = 32, placeholders: int = 31, **options: Any) -> LevenshteinSystem:
+    return LevenshteinSystem(vocab, LevenshteinEditor(tiny_network(vocab, dim, **options), placeholders))
 
 
 def sampler(name: str = "rdm_absorbing", steps: int = 5, candidates: int = 3) -> Sampler:

@@ -24,6 +24,7 @@ STATE_NAMES = {
     TokenState.NEW: "newly denoised",
     TokenState.KEPT: "kept",
     TokenState.BACK: "sent back to noise",
+    TokenState.DELETED: "deleted",
 }
 
 

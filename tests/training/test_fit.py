@@ -15,6 +15,7 @@ from rdm.data.pairs import PairsDataModule
 from rdm.decoding.base import Decoding
 from rdm.decoding.beam import BeamSearch
 from rdm.decoding.easy_first import EasyFirst
+from rdm.decoding.levenshtein import LevenshteinDecoding
 from rdm.evaluation.metrics.corpus import sacre_bleu
 from rdm.systems.base import System
 from rdm.training.ema import EMA, warmed_up_decay
@@ -22,7 +23,17 @@ from rdm.training.module import TrainingModule, derive_seed
 from rdm.training.optim import InverseSqrt, Optimization
 from rdm.training.sampling import SampleAtValidation
 from rdm.vocab import Vocab
-from tests.builders import RECIPES, batch_of, overfit, sampler, tiny_autoregressive, tiny_disco, tiny_system, toy_data
+from tests.builders import (
+    RECIPES,
+    batch_of,
+    overfit,
+    sampler,
+    tiny_autoregressive,
+    tiny_disco,
+    tiny_levenshtein,
+    tiny_system,
+    toy_data,
+)
 
 
 def fit(data: PairsDataModule, steps: int, callbacks: list[pl.Callback], **options: Any) -> TrainingModule:
@@ -45,11 +56,12 @@ def fit(data: PairsDataModule, steps: int, callbacks: list[pl.Callback], **optio
 SYSTEMS: dict[str, tuple[Callable[[Vocab], System], Decoding]] = {
     **{name: (partial(tiny_system, name=name, dim=64), sampler(name)) for name in RECIPES},
     "disco": (partial(tiny_disco, dim=64), EasyFirst("easy_first", length_candidates=3)),
+    "levt": (partial(tiny_levenshtein, dim=64), LevenshteinDecoding("levenshtein")),
     "ar": (partial(tiny_autoregressive, dim=64), BeamSearch("beam", beam_size=3)),
 }
 
 
-FEWER_STEPS = {"cmlm_smart": 250, "cmlmc": 200, "disco": 250}
+FEWER_STEPS = {"cmlm_smart": 250, "cmlmc": 200, "disco": 250, "levt": 320}
 """Systems with several passes in a step, or that learn faster than in 400 steps."""
 
 
