@@ -33,7 +33,9 @@ from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.reweighting import Constant, Original
 from rdm.diffusion.reweighting import Linear as LinearWeight
 from rdm.diffusion.schedule import Cosine, Linear, Schedule, Sqrt
+from rdm.diffusion.warping import TimeWarp
 from rdm.models.causal import CausalDecoder
+from rdm.models.cdcd import CDCDDenoiser
 from rdm.models.correction import CorrectingDenoiser
 from rdm.models.denoiser import Seq2SeqDenoiser
 from rdm.models.diffuseq import DiffuSeqDenoiser
@@ -43,6 +45,7 @@ from rdm.models.layers import TimeEmbedding, Timeless
 from rdm.models.levenshtein import LevenshteinEditor
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.base import System
+from rdm.systems.cdcd import CDCDSystem
 from rdm.systems.diffuseq import DiffuSeqSystem
 from rdm.systems.diffusion import DiffusionSystem
 from rdm.systems.disco import DisCoSystem
@@ -198,6 +201,13 @@ def tiny_diffuseq_denoiser(
 
 def tiny_diffuseq(vocab: Vocab, steps: int = 2000, **options: Any) -> DiffuSeqSystem:
     return DiffuSeqSystem(vocab, GaussianProcess(Sqrt(steps, 1e-4)), tiny_diffuseq_denoiser(vocab, **options))
+
+
+def tiny_cdcd(vocab: Vocab, dim: int = 32, layers: int = 1, max_length: int = 31, pre_norm: bool = True) -> CDCDSystem:
+    denoiser = CDCDDenoiser(
+        vocab, 16, dim, 2 * dim, 2, layers, max_length, 0.0, 0.0, pre_norm=pre_norm, init_std=dim**-0.5
+    )
+    return CDCDSystem(vocab, denoiser, TimeWarp(largest=30.0, bins=20))
 
 
 def overfit(system: System, batch: Batch, steps: int, lr: float) -> None:

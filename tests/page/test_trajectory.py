@@ -9,6 +9,7 @@ from rdm.data.pairs import PairsDataModule
 from rdm.decoding.base import Decoding
 from rdm.decoding.beam import BeamSearch
 from rdm.decoding.easy_first import EasyFirst
+from rdm.decoding.euler import EulerSampler
 from rdm.decoding.gaussian import GaussianSampler
 from rdm.decoding.levenshtein import LevenshteinDecoding
 from rdm.decoding.trace import Frame, TokenState
@@ -20,6 +21,7 @@ from tests.builders import (
     RECIPES,
     sampler,
     tiny_autoregressive,
+    tiny_cdcd,
     tiny_diffuseq,
     tiny_disco,
     tiny_levenshtein,
@@ -33,6 +35,7 @@ CASES: dict[str, Case] = {
     "ar": (tiny_autoregressive, BeamSearch("beam", 3)),
     "disco": (tiny_disco, EasyFirst("easy_first", 4, length_candidates=2)),
     "levt": (tiny_levenshtein, LevenshteinDecoding("levenshtein", 3)),
+    "cdcd": (tiny_cdcd, EulerSampler("cdcd", 5, samples=2)),
     "diffuseq": (tiny_diffuseq, GaussianSampler("diffuseq", 6, samples=2)),
 }
 
