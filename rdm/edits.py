@@ -27,23 +27,23 @@ def align(first: Tensor, second: Tensor, pad: int) -> tuple[Tensor, Tensor]:
     rows, length, width = len(first), first.shape[1], second.shape[1]
     equal = (first[..., None] == second[:, None]) & (first != pad)[..., None] & (second != pad)[:, None]
     table = torch.zeros(rows, length + 1, width + 1, dtype=torch.long, device=first.device)
-    for i in range(length):
-        before = table[:, i]
-        best = torch.maximum(before[:, 1:], before[:, :-1] + equal[:, i])
-        table[:, i + 1, 1:] = best.cummax(1).values  # L[i, j] is at least L[i, j-1]
-    deleted_from, inserted_from = torch.zeros_like(first, dtype=torch.bool), torch.zeros_like(second, dtype=torch.bool)
+    for column in range(length):
+        before = table[:, column]
+        best = torch.maximum(before[:, 1:], before[:, :-1] + equal[:, column])
+        table[:, column + 1, 1:] = best.cummax(1).values  # L[i, j] is at least L[i, j-1]
+    kept, aligned = torch.zeros_like(first, dtype=torch.bool), torch.zeros_like(second, dtype=torch.bool)
     row = torch.arange(rows, device=first.device)
     i, j = torch.full_like(row, length), torch.full_like(row, width)
     for _ in range(length + width):
         above, left = (i - 1).clamp(min=0), (j - 1).clamp(min=0)
         inside = (i > 0) & (j > 0)
         match = equal[row, above, left] & inside
-        deleted_from[row, above] |= match
-        inserted_from[row, left] |= match
+        kept[row, above] |= match
+        aligned[row, left] |= match
         up = inside & ~match & (table[row, above, j] >= table[row, i, left])
         sideways = inside & ~match & ~up
         i, j = i - (match | up).long(), j - (match | sideways).long()
-    return deleted_from, inserted_from
+    return kept, aligned
 
 
 def keep_tokens(tokens: Tensor, kept: Tensor, pad: int) -> tuple[Tensor, Tensor]:

@@ -187,17 +187,26 @@ def test_cmlmc_has_its_own_decoder_layers() -> None:
 
 
 @pytest.mark.parametrize("system", choices("system"))
-@pytest.mark.parametrize("model", choices("model"))
+@pytest.mark.parametrize("model", ["tiny", "diffuseq_tiny", "cdcd_tiny", "llama_tiny", "gpt2_tiny", "t5_tiny"])
 def test_systems_accept_only_matching_networks(model: str, system: str) -> None:
-    kinds = {"diffuseq": "diffuseq", "lm": "llama", "ar_lm": "llama"}
-    small = ["model.dim=24", "model.hidden=8", "model.heads=2"]
-    composed = config(f"system={system}", f"model={model}", *small)
-    if model.split("_")[0] == kinds.get(system, model.split("_")[0].replace("diffuseq", "-").replace("llama", "-")):
+    kinds = {"lm": "llama_tiny", "ar_lm": "llama_tiny", "gpvae_t5": "t5_tiny"}
+    kinds |= {name: f"{name}_tiny" for name in ("diffuseq", "cdcd", "gpt2")}
+    composed = config(f"system={system}", f"model={model}")
+    if model == kinds.get(system, "tiny"):
         check_types(composed)
         assert isinstance(instantiate(composed.system), System)
     else:
-        with pytest.raises(UserError, match=r"model: (EncoderDecoder|DiffuSeqDenoiser|Llama) is not a"):
+        with pytest.raises(UserError, match=r"model: (EncoderDecoder|\w+Denoiser|Llama|GPT2|GPVAET5) is not a"):
             check_types(composed)
+
+
+def test_sizes_of_one_kind_have_one_network() -> None:
+    """So that a system that accepts one of them accepts all."""
+    for model in choices("model"):
+        kind = model.split("_")[0] if model.startswith(("diffuseq", "cdcd", "llama", "gpt2", "t5")) else ""
+        tiny = f"{kind}_tiny" if kind else "tiny"
+        targets = [OmegaConf.load(CONF / "model" / f"{each}.yaml").get("_target_") for each in (model, tiny)]
+        assert targets[0] == targets[1] or None in targets
 
 
 def test_diffusion_sets_reweighting_and_decoding() -> None:
@@ -348,6 +357,9 @@ MILLIONS = {
 }
 
 
+KINDS = {"DiffuSeqDenoiser": (85, 115), "CDCDDenoiser": (85, 130), "GPT2": (120, 130), "GPVAET5": (220, 230)}
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_experiments(name: str) -> None:
     """Every experiment passes the checks of train.py, trains the system it is named after, and has the right size."""
@@ -357,9 +369,12 @@ def test_experiments(name: str) -> None:
     check_parts(composed)
     family, system = name.split("/")
     assert family == "local" or composed.name.removesuffix("_lm") == system
-    low, high = (85, 115) if composed.model._target_.endswith("DiffuSeqDenoiser") else MILLIONS.get(family, (0, 1))
+    low, high = KINDS.get(composed.model._target_.rpartition(".")[2], MILLIONS.get(family, (0, 1)))
+    low, high = (770, 780) if system == "gpt2_large" else (low, high)
     low, high = (0, 1) if family == "toy" else (low, high)
-    assert low <= millions(composed, composed.data.tokenizer.get("size", 300)) <= high
+    pretrained = {"GPT2": 50_260, "GPVAET5": 32_102}.get(composed.model._target_.rpartition(".")[2], 300)
+    vocabulary = 300 if family == "toy" else composed.data.tokenizer.get("size", pretrained)
+    assert low <= millions(composed, vocabulary) <= high
 
 
 def test_size_of_the_model_for_the_speed_figure() -> None:

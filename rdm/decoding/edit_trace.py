@@ -39,9 +39,12 @@ class _Row:
                 slot = len(self.slots)
                 self.slots.insert(self.slots.index(live[-1]) + 1 if live else 0, slot)
                 live.append(slot)
-        deleted = {slot: _Cell(self.cells[slot].token, self.cells[slot].score, True) for slot in set(self.live) - {*live}}
+        deleted = {
+            slot: _Cell(self.cells[slot].token, self.cells[slot].score, True) for slot in set(self.live) - {*live}
+        }
         self.live = live
-        self.cells = deleted | {slot: _Cell(*cell) for slot, *cell in zip(live, tokens, scores, strict=True)}
+        cells = zip(live, tokens, scores, strict=True)
+        self.cells = deleted | {slot: _Cell(token, score) for slot, token, score in cells}
 
 
 @dataclass

@@ -110,7 +110,7 @@ class _Rounds:
         """Run one round on the active rows and find those it has not changed."""
         tokens, scores = self.tokens[self.active], self.scores[self.active]
         before = tokens
-        if not self.framing(tokens).sum() == (tokens != self.vocab.pad).sum():  # there is something to delete
+        if self.framing(tokens).sum() != (tokens != self.vocab.pad).sum():  # there is something to delete
             tokens, scores = self.delete(tokens, scores)
         tokens, scores = self.fill(*self.insert(tokens, scores))
         width = max(tokens.shape[1], self.tokens.shape[1])

@@ -192,4 +192,6 @@ def token_states(before: Frame, after: Frame, row: int) -> list[TokenState]:
     states = [names[index] for index in torch.where(noisy, 2 + (~was_noisy).long(), changed.long()).tolist()]
     if after.deleted is None:
         return states
-    return [TokenState.DELETED if gone else state for gone, state in zip(after.deleted[row].tolist(), states, strict=True)]
+    return [
+        TokenState.DELETED if gone else state for gone, state in zip(after.deleted[row].tolist(), states, strict=True)
+    ]

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rdm.models.diffuseq import EncodedSource, PointTransformer
-from rdm.vocab import Vocab
 
 TIME_SCALE = 100.0
 """The time embedding receives ``TIME_SCALE * log t``: differences of ``log t`` become visible to its sinusoids."""

@@ -263,7 +263,10 @@ class GPVAET5(PretrainedDecoder):
 
     def forward(self, tokens: Tensor, memory: SourceRows, positions: Positions) -> Tensor:
         output = self.model(
-            encoder_outputs=(memory.values,), attention_mask=memory.mask.long(), decoder_input_ids=tokens, use_cache=False
+            encoder_outputs=(memory.values,),
+            attention_mask=memory.mask.long(),
+            decoder_input_ids=tokens,
+            use_cache=False,
         )
         return output.logits[positions] + self.output_bias
 

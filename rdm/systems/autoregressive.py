@@ -30,9 +30,7 @@ class AutoregressiveSystem(System):
 
     predictable: Tensor
 
-    def __init__(
-        self, vocab: Vocab, decoder: CausalDecoder | PretrainedDecoder, label_smoothing: float = 0.1
-    ) -> None:
+    def __init__(self, vocab: Vocab, decoder: CausalDecoder | PretrainedDecoder, label_smoothing: float = 0.1) -> None:
         super().__init__()
         require(0 <= label_smoothing < 1, f"label_smoothing must lie in [0, 1), got {label_smoothing}")
         self.vocab = vocab
@@ -69,7 +67,9 @@ class AutoregressiveSystem(System):
         before, after = target[:, :-1], target[:, 1:]
         real = after != self.vocab.pad
         nats = torch.zeros(after.shape, dtype=torch.float64, device=after.device)
-        nats[real] = functional.cross_entropy(self.decoder(before, memory, real).double(), after[real], reduction="none")
+        nats[real] = functional.cross_entropy(
+            self.decoder(before, memory, real).double(), after[real], reduction="none"
+        )
         return nats.sum(1)
 
     @torch.inference_mode()
@@ -82,7 +82,8 @@ class AutoregressiveSystem(System):
         template: Tensor | None = None,
     ) -> Hypotheses:
         require(template is None, "template: an autoregressive model cannot fill blanks")
-        write = self.decoder.continuation(self.decoder.encode(source))
+        memory: Any = self.decoder.encode(source)
+        write = self.decoder.continuation(memory)
         first = torch.full_like(source[:, 0], self.vocab.bos)
         best = decoding.run(write, first, self.decoder.max_length, self.vocab, observer)
         rows = torch.arange(len(source), device=source.device)

@@ -33,9 +33,7 @@ class CDCDSystem(FixedWidthSystem):
 
     denoiser: CDCDDenoiser
 
-    def __init__(
-        self, vocab: Vocab, denoiser: CDCDDenoiser, warp: TimeWarp, self_conditioning: float = 0.5
-    ) -> None:
+    def __init__(self, vocab: Vocab, denoiser: CDCDDenoiser, warp: TimeWarp, self_conditioning: float = 0.5) -> None:
         super().__init__()
         share = self_conditioning
         require(0 <= share <= 1, f"system.self_conditioning must lie in [0, 1], got {share}")

@@ -33,9 +33,7 @@ class DiffuSeqSystem(FixedWidthSystem):
 
     denoiser: DiffuSeqDenoiser
 
-    def __init__(
-        self, vocab: Vocab, process: GaussianProcess, denoiser: DiffuSeqDenoiser, anchor: float = 0.0
-    ) -> None:
+    def __init__(self, vocab: Vocab, process: GaussianProcess, denoiser: DiffuSeqDenoiser, anchor: float = 0.0) -> None:
         super().__init__()
         require(anchor >= 0, f"system.anchor must be 0 or above, got {anchor}")
         self.vocab = vocab

@@ -42,9 +42,7 @@ class GPT2System(PretrainedSystem):
         options: the other arguments of :class:`PretrainedSystem`.
     """
 
-    def __init__(
-        self, vocab: Vocab, decoder: GPT2, weights: str | None = None, label_smoothing: float = 0.0
-    ) -> None:
+    def __init__(self, vocab: Vocab, decoder: GPT2, weights: str | None = None, label_smoothing: float = 0.0) -> None:
         super().__init__(vocab, decoder, weights, label_smoothing)
 
 

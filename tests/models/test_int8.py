@@ -23,7 +23,16 @@ from tests.builders import (
 from tests.language_models import tiny_ar_lm, tiny_lm
 
 VOCAB = Vocab(size=40)
-SYSTEMS = [tiny_system, tiny_autoregressive, tiny_diffuseq, tiny_disco, tiny_levenshtein, tiny_cdcd, tiny_lm, tiny_ar_lm]
+SYSTEMS = [
+    tiny_system,
+    tiny_autoregressive,
+    tiny_diffuseq,
+    tiny_disco,
+    tiny_levenshtein,
+    tiny_cdcd,
+    tiny_lm,
+    tiny_ar_lm,
+]
 SOURCE = torch.tensor([[2, 7, 8, 9, 3], [2, 11, 12, 3, 0]])
 
 

@@ -85,7 +85,7 @@ def test_smart_by_hand() -> None:
     own = guess(denoiser, X_T, NOISED.learnable)
     own[:, 1] = MASK
     assert torch.equal(denoiser.inputs[1], own)
-    assert not torch.equal(own, torch.where(X0 == X0[:, 1:2], MASK, X0))  # the argmax is wrong somewhere
+    assert not torch.equal(own, torch.where(X0[:, 1:2] == X0, MASK, X0))  # the argmax is wrong somewhere
     assert term.total.item() == pytest.approx(cross_entropy(denoiser, own.tolist(), NOISED.learnable), rel=1e-5)
     assert (term.name, term.unit, denoiser.gradients) == ("diffusion", "ordinary", [False, True])
 

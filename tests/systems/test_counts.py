@@ -22,7 +22,16 @@ from tests.builders import (
 from tests.language_models import tiny_ar_lm, tiny_lm, window_batch
 
 VOCAB = Vocab(size=40)
-SYSTEMS = [tiny_system, tiny_autoregressive, tiny_diffuseq, tiny_disco, tiny_levenshtein, tiny_cdcd, tiny_lm, tiny_ar_lm]
+SYSTEMS = [
+    tiny_system,
+    tiny_autoregressive,
+    tiny_diffuseq,
+    tiny_disco,
+    tiny_levenshtein,
+    tiny_cdcd,
+    tiny_lm,
+    tiny_ar_lm,
+]
 BATCH = batch_from(VOCAB, [([5], [5, VOCAB.unk, 7]), ([7, 8], [8])])  # <bos> and <eos> are added, then padding
 EOS = VOCAB.eos
 WINDOWS = torch.tensor([[5, EOS, 6, 7, EOS, 8], [EOS, 5, 6, VOCAB.unk, 7, 8]])

@@ -149,7 +149,9 @@ def test_weights_are_taken_over_by_id(tmp_path: Path) -> None:
     assert torch.equal(system.decoder.model.transformer.wte.weight[:21], saved.transformer.wte.weight)
     assert len(system.decoder.model.transformer.wte.weight) == VOCAB.size
     assert system.decoder.model.lm_head.weight is system.decoder.model.transformer.wte.weight
-    assert torch.equal(system.decoder.model.transformer.h[0].attn.c_attn.weight, saved.transformer.h[0].attn.c_attn.weight)
+    assert torch.equal(
+        system.decoder.model.transformer.h[0].attn.c_attn.weight, saved.transformer.h[0].attn.c_attn.weight
+    )
 
 
 def test_weights_of_t5(tmp_path: Path) -> None:
