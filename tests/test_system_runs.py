@@ -42,7 +42,7 @@ def test_stopped_and_resumed(system: str, devices: list[str], tmp_path: Path) ->
     script("evaluate.py", f"ckpt={whole}", "int8=true", "limit=4", *likelihood)
     (row,) = rows(whole)
     assert row["system"] == system
-    assert ("nll" in json.dumps(row)) == bool(likelihood)
+    assert ("nats_per_token" in json.dumps(row)) == bool(likelihood)
     page = tmp_path / "page.html"
     script("generate.py", f"ckpt={whole}", "sentences=2", "trace=true", f"page={page}")
     assert page.read_text().count('<section class="example"') == 2

@@ -18,6 +18,7 @@ class CDCDDenoiser(PointTransformer):
     Word embeddings are normalised to length ``sqrt(E)``, so that they cannot collapse or grow. Points are read as
     ``x / sqrt(t^2 + 1)``, beside the previous prediction of ``x_0`` (self-conditioning; zeros if there is none).
 
+    >>> from rdm.vocab import Vocab
     >>> denoiser = CDCDDenoiser(Vocab(size=9), 4, 8, 16, heads=2, layers=1, max_length=6)
     >>> source = denoiser.encode(torch.tensor([[2, 5, 6, 3]]))
     >>> denoiser(torch.zeros(1, 8, 4), torch.tensor([3.0]), source).shape
