@@ -13,7 +13,7 @@ from rdm.page.page import render
 from rdm.page.trajectory import Example, Trajectory
 from rdm.systems.levenshtein import LevenshteinSystem
 from rdm.vocab import Vocab
-from tests.builders import batch_from, sampler, tiny_levenshtein
+from tests.builders import batch_from, overfit, sampler, tiny_levenshtein
 from tests.decoding.helpers import seeded
 
 VOCAB = Vocab(size=12)
@@ -163,6 +163,21 @@ def test_penalty_of_no_placeholder_gives_longer_texts(system: LevenshteinSystem)
     ]
     assert sizes[0] == 6 <= sizes[1] <= sizes[2]
     assert sizes[2] > 6
+
+
+@pytest.mark.slow
+def test_overfits_32_pairs() -> None:
+    generator = seeded(1)
+    lengths = torch.randint(2, 6, (64,), generator=generator).tolist()
+    sides = [torch.randint(5, VOCAB.size, (length,), generator=generator).tolist() for length in lengths]
+    batch = batch_from(VOCAB, list(zip(sides[:32], sides[32:], strict=True)))
+    torch.manual_seed(1)
+    system = tiny_levenshtein(VOCAB, dim=64, max_length=6, placeholders=6)
+    overfit(system, batch, steps=350, lr=4e-3)
+    tokens = system.generate(batch.source, LevenshteinDecoding("x")).tokens
+    width = min(tokens.shape[1], batch.target.shape[1])
+    right = (tokens[:, :width] == batch.target[:, :width]).all(1) & (tokens[:, width:] == PAD).all(1)
+    assert right.float().mean() >= 0.9
 
 
 def test_other_uses_raise(system: LevenshteinSystem) -> None:

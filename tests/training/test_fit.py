@@ -15,7 +15,6 @@ from rdm.data.pairs import PairsDataModule
 from rdm.decoding.base import Decoding
 from rdm.decoding.beam import BeamSearch
 from rdm.decoding.easy_first import EasyFirst
-from rdm.decoding.levenshtein import LevenshteinDecoding
 from rdm.evaluation.metrics.corpus import sacre_bleu
 from rdm.systems.base import System
 from rdm.training.ema import EMA, warmed_up_decay
@@ -30,7 +29,6 @@ from tests.builders import (
     sampler,
     tiny_autoregressive,
     tiny_disco,
-    tiny_levenshtein,
     tiny_system,
     toy_data,
 )
@@ -56,16 +54,21 @@ def fit(data: PairsDataModule, steps: int, callbacks: list[pl.Callback], **optio
 SYSTEMS: dict[str, tuple[Callable[[Vocab], System], Decoding]] = {
     **{name: (partial(tiny_system, name=name, dim=64), sampler(name)) for name in RECIPES},
     "disco": (partial(tiny_disco, dim=64), EasyFirst("easy_first", length_candidates=3)),
-    "levt": (partial(tiny_levenshtein, dim=64), LevenshteinDecoding("levenshtein")),
     "ar": (partial(tiny_autoregressive, dim=64), BeamSearch("beam", beam_size=3)),
 }
 
 
-FEWER_STEPS = {"cmlm_smart": 250, "cmlmc": 200, "disco": 250, "levt": 320}
+FEWER_STEPS = {"cmlm_smart": 250, "cmlmc": 200, "disco": 250}
 """Systems with several passes in a step, or that learn faster than in 400 steps."""
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+SLOW = ("cmlm_smart",)
+"""Trained by ``make test-slow``: the tests of their losses cover what differs from a system that is trained here."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in SYSTEMS]
+)
 def test_overfits_32_pairs(name: str) -> None:
     """Every system memorises 32 pairs and decodes them with its own strategy."""
     data = toy_data(train=32)
