@@ -38,8 +38,10 @@ class GPT2System(PretrainedSystem):
     """GPT-2 on ``source <bos> target <eos>``, with a loss on the target only.
 
     Args:
+        vocab: size and special ids.
         decoder: the network.
-        options: the other arguments of :class:`PretrainedSystem`.
+        weights: see :class:`PretrainedSystem`.
+        label_smoothing: see :class:`PretrainedSystem`.
     """
 
     def __init__(self, vocab: Vocab, decoder: GPT2, weights: str | None = None, label_smoothing: float = 0.0) -> None:
