@@ -18,11 +18,13 @@ from rdm.data.pairs import PairsDataModule
 from rdm.data.ragged import Ragged
 from rdm.data.tokenizer import Words
 from rdm.data.toy import ToyTranslation
+from rdm.decoding.repredict import RepredictAll
 from rdm.decoding.routing import Ancestral, MaskPredict, PosteriorStep, Unconditional
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Cosine as CosineDecoding
 from rdm.decoding.transition import Transition
 from rdm.diffusion.copies import Conditioned, NoisedCopies, Single, UniformMasks
+from rdm.diffusion.correction import MaskAndCorrect, Smart
 from rdm.diffusion.gaussian import GaussianProcess
 from rdm.diffusion.noise import Absorbing, Mixture, Noise, Uniform
 from rdm.diffusion.noised import NoisedBatch
@@ -31,15 +33,23 @@ from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.reweighting import Constant, Original
 from rdm.diffusion.reweighting import Linear as LinearWeight
 from rdm.diffusion.schedule import Cosine, Linear, Schedule, Sqrt
+from rdm.diffusion.warping import TimeWarp
 from rdm.models.causal import CausalDecoder
+from rdm.models.cdcd import CDCDDenoiser
+from rdm.models.correction import CorrectingDenoiser
 from rdm.models.denoiser import Seq2SeqDenoiser
 from rdm.models.diffuseq import DiffuSeqDenoiser
+from rdm.models.disco import DisCoDenoiser
 from rdm.models.encoder_decoder import EncoderDecoder
 from rdm.models.layers import TimeEmbedding, Timeless
+from rdm.models.levenshtein import LevenshteinEditor
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.base import System
+from rdm.systems.cdcd import CDCDSystem
 from rdm.systems.diffuseq import DiffuSeqSystem
 from rdm.systems.diffusion import DiffusionSystem
+from rdm.systems.disco import DisCoSystem
+from rdm.systems.levenshtein import LevenshteinSystem
 from rdm.training.module import combine
 from rdm.training.optim import Cosine as CosineDecay
 from rdm.training.optim import Optimization
@@ -68,18 +78,38 @@ RECIPES: dict[str, Recipe] = {
         ReweightedCrossEntropy(Constant(), 0.1),
         MaskPredict(),
     ),
+    "cmlm_smart": (
+        partial(Absorbing, noise_specials=False),
+        Linear(STEPS),
+        UniformMasks(),
+        Smart(UniformMasks()),
+        RepredictAll(),
+    ),
+    "cmlmc": (
+        partial(Absorbing, noise_specials=False),
+        Linear(STEPS),
+        UniformMasks(),
+        MaskAndCorrect(),
+        RepredictAll(),
+    ),
 }
 """Parts of each ``diffusion=`` choice as objects, without Hydra."""
 
 
-def tiny_network(vocab: Vocab, dim: int = 32, pre_norm: bool = True, max_length: int = 31) -> EncoderDecoder:
+def tiny_network(
+    vocab: Vocab, dim: int = 32, pre_norm: bool = True, max_length: int = 31, layers: int = 1
+) -> EncoderDecoder:
     return EncoderDecoder(
-        vocab, dim, 2 * dim, 2, 1, 1, max_length=max_length, dropout=0.0, pre_norm=pre_norm, init_std=dim**-0.5
+        vocab, dim, 2 * dim, 2, 1, layers, max_length=max_length, dropout=0.0, pre_norm=pre_norm, init_std=dim**-0.5
     )
 
 
 def tiny_denoiser(vocab: Vocab, dim: int = 32, pre_norm: bool = True, timeless: bool = False) -> Seq2SeqDenoiser:
     return Seq2SeqDenoiser(tiny_network(vocab, dim, pre_norm), Timeless() if timeless else TimeEmbedding(dim))
+
+
+def correcting_denoiser(vocab: Vocab, dim: int = 32, pre_norm: bool = True) -> CorrectingDenoiser:
+    return CorrectingDenoiser(tiny_network(vocab, dim, pre_norm), Timeless())
 
 
 def tiny_system(
@@ -91,7 +121,8 @@ def tiny_system(
 ) -> DiffusionSystem:
     noise, schedule, default_copies, default_objective, _ = RECIPES[name]
     process = DiffusionProcess(schedule, noise(vocab))
-    denoiser = tiny_denoiser(vocab, dim, timeless=name == "cmlm")
+    timeless = name.startswith("cmlm")
+    denoiser = correcting_denoiser(vocab, dim) if name == "cmlmc" else tiny_denoiser(vocab, dim, timeless=timeless)
     return DiffusionSystem(
         vocab=vocab,
         process=process,
@@ -103,6 +134,14 @@ def tiny_system(
 
 def tiny_autoregressive(vocab: Vocab, dim: int = 32, **options: Any) -> AutoregressiveSystem:
     return AutoregressiveSystem(vocab, CausalDecoder(tiny_network(vocab, dim, **options)))
+
+
+def tiny_disco(vocab: Vocab, dim: int = 32, **options: Any) -> DisCoSystem:
+    return DisCoSystem(vocab, DisCoDenoiser(tiny_network(vocab, dim, **options)))
+
+
+def tiny_levenshtein(vocab: Vocab, dim: int = 32, placeholders: int = 31, **options: Any) -> LevenshteinSystem:
+    return LevenshteinSystem(vocab, LevenshteinEditor(tiny_network(vocab, dim, **options), placeholders))
 
 
 def sampler(name: str = "rdm_absorbing", steps: int = 5, candidates: int = 3) -> Sampler:
@@ -162,6 +201,13 @@ def tiny_diffuseq_denoiser(
 
 def tiny_diffuseq(vocab: Vocab, steps: int = 2000, **options: Any) -> DiffuSeqSystem:
     return DiffuSeqSystem(vocab, GaussianProcess(Sqrt(steps, 1e-4)), tiny_diffuseq_denoiser(vocab, **options))
+
+
+def tiny_cdcd(vocab: Vocab, dim: int = 32, layers: int = 1, max_length: int = 31, pre_norm: bool = True) -> CDCDSystem:
+    denoiser = CDCDDenoiser(
+        vocab, 16, dim, 2 * dim, 2, layers, max_length, 0.0, 0.0, pre_norm=pre_norm, init_std=dim**-0.5
+    )
+    return CDCDSystem(vocab, denoiser, TimeWarp(largest=30.0, bins=20))
 
 
 def overfit(system: System, batch: Batch, steps: int, lr: float) -> None:

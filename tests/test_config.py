@@ -18,10 +18,12 @@ from rdm.app.schema import check_types
 from rdm.app.unused_keys import unused_keys
 from rdm.decoding.beam import BeamSearch
 from rdm.decoding.candidates import MinimumBayesRisk
+from rdm.decoding.repredict import RepredictAll
 from rdm.decoding.routing import Ancestral, Conditional, MaskPredict, PosteriorStep, Unconditional
 from rdm.decoding.schedule import Cosine, Linear
-from rdm.diffusion import copies, noise, objective, reweighting
+from rdm.diffusion import copies, correction, noise, objective, reweighting
 from rdm.errors import UserError
+from rdm.models.correction import CorrectingDenoiser
 from rdm.models.layers import TimeEmbedding, Timeless
 from rdm.systems.ar_lm import AutoregressiveLanguageModel
 from rdm.systems.autoregressive import AutoregressiveSystem
@@ -58,6 +60,7 @@ SCRIPTS = {"metrics": "evaluate", "hardware": "plan"}  # all other groups are th
 SOMETIMES_UNUSED = {
     "data.examples",  # used by rdm.plan only
     "data.vocabulary",  # of tokenizers that are trained on the corpus
+    "diffusion.denoiser",  # of system=diffusion
     "diffusion.label_smoothing",  # of the cross-entropy, not of the bound
     "diffusion.length_factor",  # of a length head
 }
@@ -118,6 +121,8 @@ SYSTEMS = {
     "rdm_multinomial": (noise.Uniform, objective.ReweightedCrossEntropy, copies.Conditioned, Unconditional),
     "rdm_mixture": (noise.Mixture, objective.ReweightedCrossEntropy, copies.Conditioned, Unconditional),
     "cmlm": (noise.Absorbing, objective.ReweightedCrossEntropy, copies.UniformMasks, MaskPredict),
+    "cmlm_smart": (noise.Absorbing, correction.Smart, copies.UniformMasks, RepredictAll),
+    "cmlmc": (noise.Absorbing, correction.MaskAndCorrect, copies.UniformMasks, RepredictAll),
 }
 
 
@@ -130,7 +135,7 @@ def test_parts_of_each_diffusion(name: str) -> None:
     parts = (system.process.noise, system.objective, system.copies, decoding.transition)
     assert tuple(type(part) for part in parts) == SYSTEMS[name]
     assert system.process.num_steps == 50
-    assert type(system.denoiser.time) is (Timeless if name == "cmlm" else TimeEmbedding)
+    assert type(system.denoiser.time) is (Timeless if name.startswith("cmlm") else TimeEmbedding)
     assert composed.name == name
     system.check(decoding)
 
@@ -156,7 +161,8 @@ def test_system_sets_decoding() -> None:
     assert isinstance(decoding, BeamSearch)
     assert (composed.name, decoding.name, decoding.beam_size) == ("ar", "beam", 5)
     assert instantiate(config("system=ar", "decoding=greedy").decoding).beam_size == 1
-    assert config("system=cmlm") == config("diffusion=cmlm")
+    for name in ("cmlm", "cmlm_smart", "cmlmc"):
+        assert config(f"system={name}") == config(f"diffusion={name}")
     assert instantiate(config("system=cmlm", "decoding=rdm").decoding).name == "rdm"
 
 
@@ -171,18 +177,36 @@ def test_parts_of_cmlm() -> None:
     assert decoding.length_candidates == 5
 
 
+def test_cmlmc_has_its_own_decoder_layers() -> None:
+    """In a seq2seq system only: a language model would silently be without them."""
+    composed = config("system=cmlmc")
+    check_parts(composed)
+    assert isinstance(instantiate(composed.system).denoiser, CorrectingDenoiser)
+    with pytest.raises(UserError, match="diffusion=cmlmc has a denoiser with a source: it is not for system=lm"):
+        check_parts(config(*LM, "diffusion=cmlmc"))
+
+
 @pytest.mark.parametrize("system", choices("system"))
-@pytest.mark.parametrize("model", choices("model"))
+@pytest.mark.parametrize("model", ["tiny", "diffuseq_tiny", "cdcd_tiny", "llama_tiny", "gpt2_tiny", "t5_tiny"])
 def test_systems_accept_only_matching_networks(model: str, system: str) -> None:
-    kinds = {"diffuseq": "diffuseq", "lm": "llama", "ar_lm": "llama"}
-    small = ["model.dim=24", "model.hidden=8", "model.heads=2"]
-    composed = config(f"system={system}", f"model={model}", *small)
-    if model.split("_")[0] == kinds.get(system, model.split("_")[0].replace("diffuseq", "-").replace("llama", "-")):
+    kinds = {"lm": "llama_tiny", "ar_lm": "llama_tiny", "gpvae_t5": "t5_tiny"}
+    kinds |= {name: f"{name}_tiny" for name in ("diffuseq", "cdcd", "gpt2")}
+    composed = config(f"system={system}", f"model={model}")
+    if model == kinds.get(system, "tiny"):
         check_types(composed)
         assert isinstance(instantiate(composed.system), System)
     else:
-        with pytest.raises(UserError, match=r"model: (EncoderDecoder|DiffuSeqDenoiser|Llama) is not a"):
+        with pytest.raises(UserError, match=r"model: (EncoderDecoder|\w+Denoiser|Llama|GPT2|GPVAET5) is not a"):
             check_types(composed)
+
+
+def test_sizes_of_one_kind_have_one_network() -> None:
+    """So that a system that accepts one of them accepts all."""
+    for model in choices("model"):
+        kind = model.split("_")[0] if model.startswith(("diffuseq", "cdcd", "llama", "gpt2", "t5")) else ""
+        tiny = f"{kind}_tiny" if kind else "tiny"
+        targets = [OmegaConf.load(CONF / "model" / f"{each}.yaml").get("_target_") for each in (model, tiny)]
+        assert targets[0] == targets[1] or None in targets
 
 
 def test_diffusion_sets_reweighting_and_decoding() -> None:
@@ -333,6 +357,9 @@ MILLIONS = {
 }
 
 
+KINDS = {"DiffuSeqDenoiser": (85, 115), "CDCDDenoiser": (85, 130), "GPT2": (120, 130), "GPVAET5": (220, 230)}
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_experiments(name: str) -> None:
     """Every experiment passes the checks of train.py, trains the system it is named after, and has the right size."""
@@ -342,9 +369,12 @@ def test_experiments(name: str) -> None:
     check_parts(composed)
     family, system = name.split("/")
     assert family == "local" or composed.name.removesuffix("_lm") == system
-    low, high = (85, 115) if composed.model._target_.endswith("DiffuSeqDenoiser") else MILLIONS.get(family, (0, 1))
+    low, high = KINDS.get(composed.model._target_.rpartition(".")[2], MILLIONS.get(family, (0, 1)))
+    low, high = (770, 780) if system == "gpt2_large" else (low, high)
     low, high = (0, 1) if family == "toy" else (low, high)
-    assert low <= millions(composed, composed.data.tokenizer.get("size", 300)) <= high
+    pretrained = {"GPT2": 50_260, "GPVAET5": 32_102}.get(composed.model._target_.rpartition(".")[2], 300)
+    vocabulary = 300 if family == "toy" else composed.data.tokenizer.get("size", pretrained)
+    assert low <= millions(composed, vocabulary) <= high
 
 
 def test_size_of_the_model_for_the_speed_figure() -> None:

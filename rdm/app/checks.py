@@ -132,6 +132,8 @@ SET_BY_SCRIPT = {
     "plan": ("choices", "vocab"),
 }
 """Keys whose value the script replaces."""
+SEQ2SEQ_DENOISER = "rdm.models.denoiser.Seq2SeqDenoiser"
+"""The denoiser of ``system=diffusion``, unless the diffusion has one of its own."""
 ADVICE = {"data.examples": "; data.limit=<number> trains on the first examples"}
 """What to use instead of a key that is easily mistaken."""
 
@@ -261,6 +263,9 @@ def check_parts(config: DictConfig) -> None:
     require("_target_" in config.decoding, message)
     weighted = "reweighting" in config.system.get("objective", {})
     require(weighted or not config.get("reweighting"), f"reweighting: the loss of {config.name} has no weights")
+    special = (config.get("diffusion") or {}).get("denoiser", SEQ2SEQ_DENOISER) != SEQ2SEQ_DENOISER
+    seq2seq = not getattr(get_class_of(config.system), "open_ended", False)
+    require(seq2seq or not special, f"diffusion={config.name} has a denoiser with a source: it is not for system=lm")
     length, positions = config.data.get("length", 0), config.model.max_length
     require(length <= positions, f"model.max_length={positions} is less than data.length={length}, a window of text")
 

@@ -57,6 +57,8 @@ def fit(config: DictConfig, run: RunFolder, resume: bool) -> JobResult:
         checkpoint = compatible_checkpoint(resumed, config, data.codec, module, other_folder=resumed is not run)
     elif config.init:
         initialize(config, module)
+    else:
+        module.system.load_pretrained()
     trainer = build_trainer(config)
     rank_zero_only(run.write_description)(config, data, HydraConfig.get().overrides.task)
     print_once = rank_zero_only(print)

@@ -39,5 +39,5 @@ class IteratedDecoding(Decoding):
     def __str__(self) -> str:
         return f"{self.name}, {self.steps} iterations"
 
-    def trace(self) -> Trace:
+    def trace(self) -> Recording:
         return Trace()

@@ -24,6 +24,7 @@ class Frame:
     tokens: Tensor
     noisy: Tensor
     confidence: Tensor
+    deleted: Tensor | None = None  # bool, tokens deleted in this iteration; None if the strategy deletes none
 
 
 class After(Protocol):
@@ -69,7 +70,9 @@ class Recording(Protocol):
     """An observer that appends one :class:`Frame` per iteration; ``legend`` explains how to read their lines."""
 
     legend: str
-    frames: list[Frame]
+
+    @property
+    def frames(self) -> list[Frame]: ...
 
     def __call__(self, *args: Any, **kwargs: Any) -> None: ...
 
@@ -118,6 +121,7 @@ class TokenState(StrEnum):
     NEW = "new"  # text that was not there before
     KEPT = "kept"  # the same text as before
     BACK = "back"  # text that was sent back to noise
+    DELETED = "deleted"  # text that is removed, shown in the iteration that removes it
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,8 @@ class Token:
 class Step:
     """One row after one iteration, without padding, ``<bos>`` and ``<eos>``.
 
+    Noise is shown in ``[brackets]``, deleted text between ``~tildes~``.
+
     >>> print(Step(1, [Token("the", TokenState.NEW, 0.9, 1), Token("<mask>", TokenState.NOISE, 0.4, 2)]))
     the [<mask>]
     """
@@ -146,8 +152,9 @@ class Step:
     tokens: list[Token]
 
     def __str__(self) -> str:
-        """Return one line, with noise in ``[brackets]``."""
-        return " ".join(f"[{token.text}]" if token.noisy else token.text for token in self.tokens)
+        """Return one line."""
+        marks = {TokenState.NOISE: "[{}]", TokenState.BACK: "[{}]", TokenState.DELETED: "~{}~"}
+        return " ".join(marks.get(token.state, "{}").format(token.text) for token in self.tokens)
 
 
 class Pieces(Protocol):
@@ -182,4 +189,9 @@ def token_states(before: Frame, after: Frame, row: int) -> list[TokenState]:
     names = (TokenState.KEPT, TokenState.NEW, TokenState.NOISE, TokenState.BACK)
     was_noisy, noisy = before.noisy[row], after.noisy[row]
     changed = was_noisy | (before.tokens[row] != after.tokens[row])
-    return [names[index] for index in torch.where(noisy, 2 + (~was_noisy).long(), changed.long()).tolist()]
+    states = [names[index] for index in torch.where(noisy, 2 + (~was_noisy).long(), changed.long()).tolist()]
+    if after.deleted is None:
+        return states
+    return [
+        TokenState.DELETED if gone else state for gone, state in zip(after.deleted[row].tolist(), states, strict=True)
+    ]

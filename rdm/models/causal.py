@@ -75,6 +75,10 @@ class CausalDecoder(NetworkWrapper):
         x = self.network.decode(self.network.embed(tokens, start), attend, memory, extend)
         return self.network.project(x, positions)
 
+    def continuation(self, memory: Memory) -> "Continuation":
+        """Return the decoder with its sources and an empty cache, for beam search."""
+        return Continuation(self, memory)
+
 
 class Continuation:
     """A decoder with its sources and its cache, as :class:`~rdm.decoding.beam.BeamSearch` calls it."""

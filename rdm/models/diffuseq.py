@@ -1,4 +1,4 @@
-"""The denoiser of DiffuSeq: one bidirectional Transformer over source and target together.
+"""The network of diffusion over embeddings: one bidirectional Transformer over source and target together.
 
     <bos> source <eos>                  |  <bos> target <eos> <pad> ... <pad>
     clean, its padding not attended to  |  a fixed number of noisy points; padding is learned like any word
@@ -7,6 +7,7 @@ The two halves have separate position embeddings, which also distinguish them, s
 not matter.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,10 +29,10 @@ class EncodedSource:
     mask: Tensor  # [B, S] bool, false at padding
 
 
-class DiffuSeqDenoiser(Described, nn.Module):
-    """Predicts clean word embeddings from noised ones and the source.
+class PointTransformer(Described, nn.Module, ABC):
+    """Reads the source and noised points in the place of the target's words.
 
-    Embeddings of width ``E`` are projected up to the width of the Transformer and back down.
+    Points of width ``E`` are projected up to the width of the Transformer; subclasses add the output.
 
     Args:
         vocab: size and special ids.
@@ -41,11 +42,6 @@ class DiffuSeqDenoiser(Described, nn.Module):
         dropout, attention_dropout, activation_dropout: on residual branches, attention weights, feed-forward.
         pre_norm: layer norm before each sublayer instead of after it.
         init_std: standard deviation of the initial weights.
-
-    >>> denoiser = DiffuSeqDenoiser(Vocab(size=9), 4, 8, 16, heads=2, layers=1, max_length=6)
-    >>> source = denoiser.encode(torch.tensor([[2, 5, 6, 3]]))
-    >>> denoiser(torch.zeros(1, 8, 4), t=torch.tensor([3]), source=source).shape
-    torch.Size([1, 8, 4])
     """
 
     def __init__(
@@ -70,7 +66,7 @@ class DiffuSeqDenoiser(Described, nn.Module):
         self.width = max_length + 2  # <bos> and <eos>
         dropouts = (dropout, attention_dropout, activation_dropout)
         self.up = nn.Sequential(nn.Linear(embedding, dim), nn.Tanh(), nn.Linear(dim, dim))
-        self.down = nn.Sequential(nn.Linear(dim, dim), nn.Tanh(), nn.Linear(dim, embedding))
+        self.build_output(embedding, dim)
         self.time_embedding = TimeEmbedding(dim)
         self.norm, self.dropout = nn.LayerNorm(dim), Dropout(dropout)
         self.blocks = nn.ModuleList(Block(dim, hidden, heads, *dropouts, pre_norm, cross=False) for _ in range(layers))
@@ -81,21 +77,47 @@ class DiffuSeqDenoiser(Described, nn.Module):
         self.tokens = nn.Embedding(vocab.size, embedding)
         self.positions = nn.Embedding(2 * self.width, dim)
 
+    @abstractmethod
+    def build_output(self, embedding: int, dim: int) -> None:
+        """Add the layers of the output, which are initialised like the others; called by the constructor."""
+
+    def embeddings(self) -> Tensor:
+        """Return the embedding ``[V, E]`` of every word."""
+        return self.tokens.weight
+
     def encode(self, source: Tensor) -> EncodedSource:
         """Embed sources ``[B, S]``, once for all steps."""
-        states = self.up(self.tokens(source)) + self.positions.weight[: source.shape[1]]
+        words = functional.embedding(source, self.embeddings())
+        states = self.up(words) + self.positions.weight[: source.shape[1]]
         return EncodedSource(states, source != self.vocab.pad)
 
-    def forward(self, z_t: Tensor, t: Tensor, source: EncodedSource) -> Tensor:
-        """Predict ``z_0 [R, N, E]`` from ``z_t [R, N, E]`` at steps ``t [R]``, with one source per row."""
-        length = z_t.shape[1]
-        target = self.up(z_t) + self.positions.weight[self.width : self.width + length]
+    def states(self, points: Tensor, t: Tensor, source: EncodedSource) -> Tensor:
+        """Return states ``[R, N, D]`` for points projected up, ``[R, N, D]``, at ``t [R]``, with one source per row."""
+        length = points.shape[1]
+        target = points + self.positions.weight[self.width : self.width + length]
         x = torch.cat([source.states, target], 1) + self.time_embedding(t)[:, None]
         x = self.dropout(self.norm(x))
         attend = attend_where(functional.pad(source.mask, (0, length), value=True)[:, None])
         for block in self.blocks:
             x = block(x, attend)
-        return self.down(self.final_norm(x[:, -length:]))
+        return self.final_norm(x[:, -length:])
+
+
+class DiffuSeqDenoiser(PointTransformer):
+    """Predicts clean word embeddings from noised ones and the source.
+
+    >>> denoiser = DiffuSeqDenoiser(Vocab(size=9), 4, 8, 16, heads=2, layers=1, max_length=6)
+    >>> source = denoiser.encode(torch.tensor([[2, 5, 6, 3]]))
+    >>> denoiser(torch.zeros(1, 8, 4), t=torch.tensor([3]), source=source).shape
+    torch.Size([1, 8, 4])
+    """
+
+    def build_output(self, embedding: int, dim: int) -> None:
+        self.down = nn.Sequential(nn.Linear(dim, dim), nn.Tanh(), nn.Linear(dim, embedding))
+
+    def forward(self, z_t: Tensor, t: Tensor, source: EncodedSource) -> Tensor:
+        """Predict ``z_0 [R, N, E]`` from ``z_t [R, N, E]`` at steps ``t [R]``, with one source per row."""
+        return self.down(self.states(self.up(z_t), t, source))
 
     def logits(self, z: Tensor) -> Tensor:
         """Return ``log p(w | z)`` ``[..., V]`` up to a constant for points ``z [..., E]``."""

@@ -214,6 +214,7 @@ class Block(nn.Module):
         super().__init__()
         self.self_attention = Attention(dim, heads, attention_dropout)
         self.around_self = Residual(dim, dropout, pre_norm)
+        self.after_self: nn.Module = nn.Identity()  # a further sublayer, [R, N, D] -> [R, N, D]
         if cross:
             self.cross_attention = Attention(dim, heads, attention_dropout)
             self.around_cross = Residual(dim, dropout, pre_norm)
@@ -233,6 +234,7 @@ class Block(nn.Module):
         extend: Extend = uncached,
     ) -> Tensor:
         x = self.around_self(x, lambda y: self.self_attention(y, extend(self.self_attention.project(y)), attend))
+        x = self.after_self(x)
         if memory is not None:
             x = self.around_cross(x, lambda y: self.cross_attention(y, memory, attend_memory))
         return self.around_feed_forward(x, self.feed_forward)
@@ -260,10 +262,19 @@ class Embedding(nn.Module):
         Tokens and positions are scaled alike; otherwise tokens would dominate at initialisation. The projection of the
         concatenation is a sum of two projections, so positions are projected once for all rows.
         """
-        token_weight, position_weight = (self.project.weight * self.scale).chunk(2, 1)
-        rows = self.positions.weight[start : start + x.shape[1]]
-        positions = functional.linear(rows, position_weight, self.project.bias)
-        return self.dropout(functional.linear(self.tokens(x), token_weight) + positions)
+        token_weight, _ = self._weights()
+        return self.dropout(functional.linear(self.tokens(x), token_weight) + self._positions(start, x.shape[1]))
+
+    def positions_only(self, length: int) -> Tensor:
+        """Embed the positions ``0 .. length - 1`` without tokens as ``[1, N, D]``."""
+        return self.dropout(self._positions(0, length)[None])
+
+    def _positions(self, start: int, length: int) -> Tensor:
+        _, position_weight = self._weights()
+        return functional.linear(self.positions.weight[start : start + length], position_weight, self.project.bias)
+
+    def _weights(self) -> tuple[Tensor, ...]:
+        return (self.project.weight * self.scale).chunk(2, 1)
 
 
 class TimeEmbedding(Described, nn.Module):

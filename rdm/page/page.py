@@ -25,6 +25,7 @@ STATE_NAMES = {
     TokenState.NEW: "newly denoised",
     TokenState.KEPT: "kept",
     TokenState.BACK: "sent back to noise",
+    TokenState.DELETED: "deleted",
 }
 
 

@@ -29,6 +29,7 @@ from rdm.training.optim import Optimization
 from rdm.vocab import Vocab
 
 aten = torch.ops.aten
+PREDICTED_WORD = 5  # the first id that is not a special symbol
 AUTOCAST_DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
@@ -47,6 +48,7 @@ class CountingMode(TorchDispatchMode, ABC):
 
     Indexing a fake tensor by a mask needs the number of true entries; masks are real, so they are converted to
     positions. Dropout draws without a generator, so its draws are made fake; noise draws with one and stays real.
+    Ids predicted by the network become real too (all the same word), because a further pass may read them as tokens.
     """
 
     def __init__(self, root: nn.Module) -> None:
@@ -58,6 +60,8 @@ class CountingMode(TorchDispatchMode, ABC):
             args = (args[0], list(_masks_to_positions(args[1])), *args[2:])
         with self.fake_mode if func is aten.rand.default else nullcontext():
             result = func(*args, **(kwargs or {}))
+        if func.overloadpacket is aten.argmax and isinstance(result, FakeTensor):
+            result = torch.full(result.shape, PREDICTED_WORD)
         self.count(func.overloadpacket, args, kwargs or {}, result)
         return result
 

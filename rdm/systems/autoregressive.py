@@ -1,6 +1,7 @@
 """The autoregressive baseline: the same Transformer with a causal decoder and beam search."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +12,8 @@ from rdm.data.batch import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.beam import BeamSearch
 from rdm.errors import require
-from rdm.models.causal import CausalDecoder, Continuation
+from rdm.models.causal import CausalDecoder
+from rdm.models.pretrained import PretrainedDecoder
 from rdm.systems.base import Candidates, Hypotheses, Likelihood, System
 from rdm.terms import Term
 from rdm.vocab import Vocab
@@ -28,7 +30,7 @@ class AutoregressiveSystem(System):
 
     predictable: Tensor
 
-    def __init__(self, vocab: Vocab, decoder: CausalDecoder, label_smoothing: float = 0.1) -> None:
+    def __init__(self, vocab: Vocab, decoder: CausalDecoder | PretrainedDecoder, label_smoothing: float = 0.1) -> None:
         super().__init__()
         require(0 <= label_smoothing < 1, f"label_smoothing must lie in [0, 1), got {label_smoothing}")
         self.vocab = vocab
@@ -38,11 +40,14 @@ class AutoregressiveSystem(System):
         decoder.restrict(self.predictable)
 
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
-        before, target = batch.target[:, :-1], batch.target[:, 1:]
-        real = (target != self.vocab.pad).nonzero(as_tuple=True)  # the only device synchronisation of the step
-        logits = self.decoder(before, self.decoder.encode(batch.source), real)
-        loss = smoothed_cross_entropy(logits, target[real], self.predictable, self.label_smoothing)
-        return [Term("cross_entropy", loss.sum(), "next")]
+        return [Term("cross_entropy", self.cross_entropy(batch.target, self.decoder.encode(batch.source)), "next")]
+
+    def cross_entropy(self, target: Tensor, memory: Any) -> Tensor:
+        """Return the smoothed cross-entropy of targets ``[B, N]``, given the encoded sources, summed over tokens."""
+        before, after = target[:, :-1], target[:, 1:]
+        real = (after != self.vocab.pad).nonzero(as_tuple=True)  # the only device synchronisation of the step
+        logits = self.decoder(before, memory, real)
+        return smoothed_cross_entropy(logits, after[real], self.predictable, self.label_smoothing).sum()
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """Add the ``next`` tokens: those with a token before them, that is all but ``<bos>``."""
@@ -54,12 +59,18 @@ class AutoregressiveSystem(System):
         self, batch: Batch, draws: int | None = None, generator: torch.Generator | None = None
     ) -> Likelihood:
         """Return the exact ``-log p(text <eos> | source)``; ``draws`` is not used."""
-        before, target = batch.target[:, :-1], batch.target[:, 1:]
-        real = target != self.vocab.pad
-        nats = torch.zeros(target.shape, dtype=torch.float64, device=target.device)
-        logits = self.decoder(before, self.decoder.encode(batch.source), real)
-        nats[real] = functional.cross_entropy(logits.double(), target[real], reduction="none")
-        return Likelihood(nats.sum(1), real.sum(1), kind="exact")
+        nats = self.target_nats(batch.target, self.decoder.encode(batch.source))
+        return Likelihood(nats, (batch.target[:, 1:] != self.vocab.pad).sum(1), kind="exact")
+
+    def target_nats(self, target: Tensor, memory: Any) -> Tensor:
+        """Return ``-log p(text <eos> | source)`` ``[B]`` of targets ``[B, N]``, given the encoded sources."""
+        before, after = target[:, :-1], target[:, 1:]
+        real = after != self.vocab.pad
+        nats = torch.zeros(after.shape, dtype=torch.float64, device=after.device)
+        nats[real] = functional.cross_entropy(
+            self.decoder(before, memory, real).double(), after[real], reduction="none"
+        )
+        return nats.sum(1)
 
     @torch.inference_mode()
     def generate(
@@ -71,7 +82,8 @@ class AutoregressiveSystem(System):
         template: Tensor | None = None,
     ) -> Hypotheses:
         require(template is None, "template: an autoregressive model cannot fill blanks")
-        write = Continuation(self.decoder, self.decoder.encode(source))
+        memory: Any = self.decoder.encode(source)
+        write = self.decoder.continuation(memory)
         first = torch.full_like(source[:, 0], self.vocab.bos)
         best = decoding.run(write, first, self.decoder.max_length, self.vocab, observer)
         rows = torch.arange(len(source), device=source.device)

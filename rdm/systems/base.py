@@ -135,3 +135,6 @@ class System(Described, nn.Module, ABC):
 
     def fit_to(self, target_counts: Callable[[], Tensor]) -> None:
         """Fit the system to the training data; ``target_counts()`` computes id counts ``[V]``."""
+
+    def load_pretrained(self) -> None:
+        """Load pretrained weights, if the system starts from any; called before training, not when it is resumed."""

@@ -17,6 +17,7 @@ from rdm.errors import UserError
 from rdm.models.denoiser import Denoiser
 from rdm.models.encoder_decoder import Memory
 from rdm.models.layers import Positions
+from rdm.models.wrapper import NetworkWrapper
 from rdm.systems.base import System
 from rdm.systems.block_cache import BlockCache
 from rdm.vocab import Vocab
@@ -91,7 +92,7 @@ class BoundDenoiser:
         memory: the encoded sources; None for a network without encoder.
     """
 
-    def __init__(self, denoiser: Denoiser, memory: Memory | None) -> None:
+    def __init__(self, denoiser: NetworkWrapper, memory: Memory | None) -> None:
         self.denoiser, self.memory = denoiser, memory
 
     def __call__(self, x_t: Tensor, t: Tensor, positions: Positions) -> Tensor:
@@ -101,7 +102,7 @@ class BoundDenoiser:
 class ActiveSources(BoundDenoiser):
     """Runs the denoiser only on sources with a requested position; ``positions`` must be a mask."""
 
-    def __init__(self, denoiser: Denoiser, memory: Memory | None) -> None:
+    def __init__(self, denoiser: NetworkWrapper, memory: Memory | None) -> None:
         super().__init__(denoiser, memory)
         self._active: Tensor | None = None
         self._selected = memory

@@ -8,16 +8,16 @@ from rdm.cross_entropy import smoothed_cross_entropy
 from rdm.data.batch import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.gaussian import GaussianSampler, Observer
-from rdm.decoding.proposal import token_log_probs
 from rdm.diffusion.gaussian import GaussianProcess
 from rdm.errors import UserError, require
 from rdm.models.diffuseq import DiffuSeqDenoiser
-from rdm.systems.base import Hypotheses, System, choose
+from rdm.systems.base import Hypotheses
+from rdm.systems.fixed_width import FixedWidthSystem
 from rdm.terms import Term
 from rdm.vocab import Vocab
 
 
-class DiffuSeqSystem(System):
+class DiffuSeqSystem(FixedWidthSystem):
     """A Gaussian process and a network that predicts ``z_0``.
 
     The target is a canvas of fixed width, ``<bos> text <eos> <pad> ...``. There is no length head: the end of a
@@ -27,23 +27,26 @@ class DiffuSeqSystem(System):
         vocab: size and special ids.
         process: the forward process.
         denoiser: the network.
+        anchor: weight of the cross-entropy of the words under the *predicted* ``z_0`` (the anchor loss of Difformer; 0
+            in DiffuSeq). The squared error alone tells the network little about which word is right.
     """
 
-    def __init__(self, vocab: Vocab, process: GaussianProcess, denoiser: DiffuSeqDenoiser) -> None:
+    denoiser: DiffuSeqDenoiser
+
+    def __init__(self, vocab: Vocab, process: GaussianProcess, denoiser: DiffuSeqDenoiser, anchor: float = 0.0) -> None:
         super().__init__()
+        require(anchor >= 0, f"system.anchor must be 0 or above, got {anchor}")
         self.vocab = vocab
         self.process = process
         self.denoiser = denoiser
-
-    def canvas(self, target: Tensor) -> Tensor:
-        """Pad targets ``[B, N]`` to the full width."""
-        return functional.pad(target, (0, self.denoiser.width - target.shape[1]), value=self.vocab.pad)
+        self.anchor = anchor
 
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
         """Return the terms of the bound, simplified as in the paper: means over positions and dimensions.
 
             mse       |z_0 - f(z_t, t)|^2, and |E(w) - f(z_1, 1)|^2 at t = 1
             rounding  -log p(w | z_0) in both halves; it keeps the embeddings of different words apart
+            anchor    -log p(w | f(z_t, t)) in the target half, only if its weight is not 0
             tail      |sqrt(alpha_T) z_0|^2; it keeps q(z_T | z_0) close to the noise that decoding starts from
 
         In the target half padding counts like any word. The official code has mse and tail over the source as well.
@@ -54,18 +57,24 @@ class DiffuSeqSystem(System):
         t = torch.randint(1, self.process.num_steps + 1, words.shape[:1], device=words.device, generator=generator)
         prediction = self.denoiser(self.process.corrupt(z0, t, generator), t, self.denoiser.encode(batch.source))
         goal = torch.where((t == 1)[:, None, None], embeddings, z0)
-        return [
+        terms = [
             Term("mse", (prediction - goal).square().mean((1, 2)).sum(), "sentences"),
             Term("rounding", self._rounding(batch.source, words, z0), "sentences"),
             Term("tail", self.process.alpha[-1].to(z0.dtype) * z0.square().mean((1, 2)).sum(), "sentences"),
         ]
+        if self.anchor > 0:
+            terms.append(Term("anchor", self._word_losses(prediction, words).mean(1).sum(), "sentences", self.anchor))
+        return terms
+
+    def _word_losses(self, points: Tensor, words: Tensor) -> Tensor:
+        """Return ``-log p(w | z)`` ``[B, N]`` for points ``[B, N, E]``."""
+        logits = self.denoiser.logits(points).flatten(0, 1)
+        return smoothed_cross_entropy(logits, words.flatten(), torch.ones_like(logits[0]), 0.0).view(words.shape)
 
     def _rounding(self, source: Tensor, words: Tensor, z0: Tensor) -> Tensor:
         """Return ``-log p(w | z_0)``, summed over sentences, averaged over words; the source is not noised."""
         points = torch.cat([self.denoiser.tokens(source), z0], 1)
-        ids = torch.cat([source, words], 1)
-        logits = self.denoiser.logits(points).flatten(0, 1)
-        losses = smoothed_cross_entropy(logits, ids.flatten(), torch.ones_like(logits[0]), 0.0).view(ids.shape)
+        losses = self._word_losses(points, torch.cat([source, words], 1))
         real = functional.pad(source != self.vocab.pad, (0, words.shape[1]), value=True)
         return (torch.where(real, losses, 0.0).sum(1) / real.sum(1)).sum()
 
@@ -86,16 +95,7 @@ class DiffuSeqSystem(System):
         words, prediction = decoding.run(
             self.process, lambda z, t: self.denoiser(z, t, encoded), embeddings, noise, generator, observer
         )
-        real = self.until_eos(words)
-        scored = token_log_probs(self.denoiser.logits(prediction[real]), words[real])
-        scores = torch.zeros(real.shape, device=real.device).masked_scatter(real, scored).sum(1) / real.sum(1)
-        words = torch.where(real, words, self.vocab.pad)
-        return choose(source, words, scores, decoding.selection, self.vocab)
-
-    def until_eos(self, words: Tensor) -> Tensor:
-        """Return a mask ``[R, N]`` of the words up to and including the first ``<eos>``."""
-        ends = words == self.vocab.eos
-        return ends.long().cumsum(1) - ends.long() == 0
+        return self.select(source, words, lambda real: self.denoiser.logits(prediction[real]), decoding.selection)
 
     def check(self, decoding: Decoding) -> None:
         if not isinstance(decoding, GaussianSampler):

@@ -14,6 +14,7 @@ from rdm.diffusion.likelihood import negative_log_likelihood
 from rdm.errors import require
 from rdm.models.denoiser import Seq2SeqDenoiser
 from rdm.systems.base import Hypotheses, Likelihood, choose
+from rdm.systems.canvas import length_canvas
 from rdm.systems.denoising import BoundDenoiser, DenoisingSystem
 from rdm.terms import Term
 
@@ -109,12 +110,7 @@ class DiffusionSystem(DenoisingSystem):
 
     def canvas(self, lengths: Tensor) -> Canvas:
         """Return ``m`` rows ``<bos> . . . <eos> <pad> ..`` per source with ``lengths [B, m]`` free positions."""
-        columns = torch.arange(int(lengths.max()) + 2, device=lengths.device)
-        end = (lengths.flatten() + 1)[:, None]
-        tokens = torch.where(columns < end, self.vocab.mask, self.vocab.pad)
-        tokens = torch.where(columns == end, self.vocab.eos, tokens)
-        tokens[:, 0] = self.vocab.bos
-        return Canvas(tokens, pinned=(columns == 0) | (columns >= end), candidates=lengths.shape[1])
+        return length_canvas(self.vocab, lengths)
 
     def check(self, decoding: Decoding) -> None:
         sampler = self.as_sampler(decoding)

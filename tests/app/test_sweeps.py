@@ -32,6 +32,7 @@ TASKS = {  # of the paper
     "speed": ("qqp",),
     "decoding_time": ("wmt14",),
     "sample_sizes": ("qg", "qqp"),
+    "question_baselines": ("qg", "qqp"),
     "open_ended": ("wikitext103",),
 }
 

@@ -9,14 +9,34 @@ from torch import nn
 from rdm.models.int8 import in_int8
 from rdm.systems.base import System
 from rdm.vocab import Vocab
-from tests.builders import batch_from, overfit, sampler, tiny_autoregressive, tiny_diffuseq, tiny_system
+from tests.builders import (
+    batch_from,
+    overfit,
+    sampler,
+    tiny_autoregressive,
+    tiny_cdcd,
+    tiny_diffuseq,
+    tiny_disco,
+    tiny_levenshtein,
+    tiny_system,
+)
 from tests.language_models import tiny_ar_lm, tiny_lm
 
 VOCAB = Vocab(size=40)
+SYSTEMS = [
+    tiny_system,
+    tiny_autoregressive,
+    tiny_diffuseq,
+    tiny_disco,
+    tiny_levenshtein,
+    tiny_cdcd,
+    tiny_lm,
+    tiny_ar_lm,
+]
 SOURCE = torch.tensor([[2, 7, 8, 9, 3], [2, 11, 12, 3, 0]])
 
 
-@pytest.mark.parametrize("build", [tiny_system, tiny_autoregressive, tiny_diffuseq, tiny_lm, tiny_ar_lm])
+@pytest.mark.parametrize("build", SYSTEMS)
 def test_every_system_can_be_quantised(build: Callable[..., System]) -> None:
     system: System = build(VOCAB).eval()
     before = {name: value.clone() for name, value in system.state_dict().items()}

@@ -8,18 +8,34 @@ import torch
 from rdm.data.pairs import PairsDataModule
 from rdm.decoding.base import Decoding
 from rdm.decoding.beam import BeamSearch
+from rdm.decoding.easy_first import EasyFirst
+from rdm.decoding.euler import EulerSampler
 from rdm.decoding.gaussian import GaussianSampler
+from rdm.decoding.levenshtein import LevenshteinDecoding
 from rdm.decoding.trace import Frame, TokenState
 from rdm.describe import flatten
 from rdm.page.trajectory import thin_frames, trace_decoding
 from rdm.systems.base import System
 from rdm.vocab import Vocab
-from tests.builders import RECIPES, sampler, tiny_autoregressive, tiny_diffuseq, tiny_system, toy_data
+from tests.builders import (
+    RECIPES,
+    sampler,
+    tiny_autoregressive,
+    tiny_cdcd,
+    tiny_diffuseq,
+    tiny_disco,
+    tiny_levenshtein,
+    tiny_system,
+    toy_data,
+)
 
 Case = tuple[Callable[[Vocab], System], Decoding]
 CASES: dict[str, Case] = {
     **{name: (lambda vocab, name=name: tiny_system(vocab, name), sampler(name)) for name in RECIPES},  # type: ignore[misc]
     "ar": (tiny_autoregressive, BeamSearch("beam", 3)),
+    "disco": (tiny_disco, EasyFirst("easy_first", 4, length_candidates=2)),
+    "levt": (tiny_levenshtein, LevenshteinDecoding("levenshtein", 3)),
+    "cdcd": (tiny_cdcd, EulerSampler("cdcd", 5, samples=2)),
     "diffuseq": (tiny_diffuseq, GaussianSampler("diffuseq", 6, samples=2)),
 }
 

@@ -9,10 +9,29 @@ import torch
 from rdm.data.batch import Batch
 from rdm.systems.base import System
 from rdm.vocab import Vocab
-from tests.builders import RECIPES, batch_from, tiny_autoregressive, tiny_diffuseq, tiny_system
+from tests.builders import (
+    RECIPES,
+    batch_from,
+    tiny_autoregressive,
+    tiny_cdcd,
+    tiny_diffuseq,
+    tiny_disco,
+    tiny_levenshtein,
+    tiny_system,
+)
 from tests.language_models import tiny_ar_lm, tiny_lm, window_batch
 
 VOCAB = Vocab(size=40)
+SYSTEMS = [
+    tiny_system,
+    tiny_autoregressive,
+    tiny_diffuseq,
+    tiny_disco,
+    tiny_levenshtein,
+    tiny_cdcd,
+    tiny_lm,
+    tiny_ar_lm,
+]
 BATCH = batch_from(VOCAB, [([5], [5, VOCAB.unk, 7]), ([7, 8], [8])])  # <bos> and <eos> are added, then padding
 EOS = VOCAB.eos
 WINDOWS = torch.tensor([[5, EOS, 6, 7, EOS, 8], [EOS, 5, 6, VOCAB.unk, 7, 8]])
@@ -41,7 +60,7 @@ def test_a_prefix_is_not_counted(prefix: int, tokens: int, ordinary: int) -> Non
     assert counts(tiny_ar_lm(VOCAB), batch) == {"sentences": 2, "tokens": tokens}
 
 
-@pytest.mark.parametrize("build", [tiny_system, tiny_autoregressive, tiny_diffuseq, tiny_lm, tiny_ar_lm])
+@pytest.mark.parametrize("build", SYSTEMS)
 def test_every_term_has_its_denominator(build: Callable[..., Any]) -> None:
     """As scalars on the CPU, where the loader sums them over the batches of an optimiser step."""
     system = build(VOCAB)

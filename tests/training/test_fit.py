@@ -14,6 +14,7 @@ import torch
 from rdm.data.pairs import PairsDataModule
 from rdm.decoding.base import Decoding
 from rdm.decoding.beam import BeamSearch
+from rdm.decoding.easy_first import EasyFirst
 from rdm.evaluation.metrics.corpus import sacre_bleu
 from rdm.systems.base import System
 from rdm.training.ema import EMA, warmed_up_decay
@@ -21,7 +22,16 @@ from rdm.training.module import TrainingModule, derive_seed
 from rdm.training.optim import InverseSqrt, Optimization
 from rdm.training.sampling import SampleAtValidation
 from rdm.vocab import Vocab
-from tests.builders import RECIPES, batch_of, overfit, sampler, tiny_autoregressive, tiny_system, toy_data
+from tests.builders import (
+    RECIPES,
+    batch_of,
+    overfit,
+    sampler,
+    tiny_autoregressive,
+    tiny_disco,
+    tiny_system,
+    toy_data,
+)
 
 
 def fit(data: PairsDataModule, steps: int, callbacks: list[pl.Callback], **options: Any) -> TrainingModule:
@@ -43,11 +53,22 @@ def fit(data: PairsDataModule, steps: int, callbacks: list[pl.Callback], **optio
 
 SYSTEMS: dict[str, tuple[Callable[[Vocab], System], Decoding]] = {
     **{name: (partial(tiny_system, name=name, dim=64), sampler(name)) for name in RECIPES},
+    "disco": (partial(tiny_disco, dim=64), EasyFirst("easy_first", length_candidates=3)),
     "ar": (partial(tiny_autoregressive, dim=64), BeamSearch("beam", beam_size=3)),
 }
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+FEWER_STEPS = {"cmlm_smart": 250, "cmlmc": 200, "disco": 250}
+"""Systems with several passes in a step, or that learn faster than in 400 steps."""
+
+
+SLOW = ("cmlm_smart",)
+"""Trained by ``make test-slow``: the tests of their losses cover what differs from a system that is trained here."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in SYSTEMS]
+)
 def test_overfits_32_pairs(name: str) -> None:
     """Every system memorises 32 pairs and decodes them with its own strategy."""
     data = toy_data(train=32)
@@ -55,7 +76,7 @@ def test_overfits_32_pairs(name: str) -> None:
     build, decoding = SYSTEMS[name]
     torch.manual_seed(1)
     system = build(data.vocab)
-    overfit(system, batch, steps=400, lr=4e-3)
+    overfit(system, batch, steps=FEWER_STEPS.get(name, 400), lr=4e-3)
     targets = data.corpus.read("train")[1]
     order = batch.ids.tolist()
     rows = system.generate(batch.source, decoding, torch.Generator().manual_seed(0)).tokens

@@ -128,7 +128,8 @@ class LanguageModel:
 
         source = resolve_model(model)
         self.tokenizer = AutoTokenizer.from_pretrained(source)
-        self.model = AutoModelForCausalLM.from_pretrained(source).to(default_device()).eval()
+        network: Any = AutoModelForCausalLM.from_pretrained(source)
+        self.model = network.to(default_device()).eval()
         self.batch_size, self.max_tokens = batch_size, max_tokens
 
     def ids(self, text: str, special: bool) -> list[int]:
