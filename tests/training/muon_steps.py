@@ -32,7 +32,9 @@ def train(file: Path, steps: int, ckpt: Path | None = None, devices: int = 1, st
     torch.manual_seed(0)
     data = toy_data(train=24, max_tokens=None, max_sentences=24)
     groups = {"hidden": ParameterGroup(HiddenMatrices(), partial(Muon, lr=1e-2))}
-    optimization = Optimization(InverseSqrt(2), lr=1e-2, algorithm=SGD, groups=groups)
+    optimization = Optimization(
+        InverseSqrt(2), lr=1e-2, algorithm=partial(SGD, momentum=0.5, foreach=False), groups=groups
+    )
     module = TrainingModule(tiny_system(data.vocab, copies=FixedCopies()), optimization)
     ema = EMA(decay=0.9)
     trainer = pl.Trainer(
