@@ -11,6 +11,7 @@ from rdm.models.encoder_decoder import EncoderDecoder, Memory
 from rdm.models.layers import Positions
 from rdm.models.length import LengthHead
 from rdm.models.llama import Llama
+from rdm.models.target_length import TargetLength, Untold
 from rdm.models.wrapper import NetworkWrapper
 
 
@@ -40,8 +41,11 @@ class Denoiser(NetworkWrapper):
         Returns:
             ``[P, V]`` in row-major order of the positions, or ``[R, N, V]``.
         """
-        x = self.network.embed(x_t) + self.time(t)[:, None]
-        return self.network.project(self.network.denoise(x, x_t, memory), positions)
+        return self.network.project(self.network.denoise(self.embed(x_t, t), x_t, memory), positions)
+
+    def embed(self, x_t: Tensor, t: Tensor) -> Tensor:
+        """Return the input ``[R, N, D]`` of the decoder for ``x_t [R, N]`` at steps ``t [R]``."""
+        return self.network.embed(x_t) + self.time(t)[:, None]
 
 
 class OpenEndedDenoiser(Denoiser):
@@ -62,6 +66,12 @@ class OpenEndedDenoiser(Denoiser):
 class Seq2SeqDenoiser(Denoiser):
     """A denoiser that reads a source and predicts the length of the target from it.
 
+    Args:
+        network: the Transformer.
+        time: see :class:`Denoiser`.
+        target_length: what the decoder is told about the length of the target; by default nothing.
+        length_head: predicts the length from the encoder states; by default from their mean.
+
     >>> import torch
     >>> from rdm.models.layers import TimeEmbedding
     >>> from rdm.vocab import Vocab
@@ -70,10 +80,20 @@ class Seq2SeqDenoiser(Denoiser):
     torch.Size([1, 7])
     """
 
-    def __init__(self, network: EncoderDecoder, time: nn.Module) -> None:
+    def __init__(
+        self,
+        network: EncoderDecoder,
+        time: nn.Module,
+        target_length: TargetLength | None = None,
+        length_head: LengthHead | None = None,
+    ) -> None:
         super().__init__(network, time)
-        self.length = LengthHead(network.dim, network.max_length + 1)
+        self.target_length = target_length or Untold()
+        self.length = length_head or LengthHead(network.dim, network.max_length)
         network.initialise_module(self.length)
+
+    def embed(self, x_t: Tensor, t: Tensor) -> Tensor:
+        return super().embed(x_t, t) + self.target_length(x_t != self.network.vocab.pad)
 
     def length_logits(self, memory: Memory) -> Tensor:
         """Return logits ``[B, max_length + 1]`` of the target length, ``<bos>`` and ``<eos>`` not counted."""

@@ -69,7 +69,12 @@ def train(file: Path, steps: int, ckpt: Path | None = None, devices: int = 1, st
         torch.save(result, file)
 
 
+def train_in_two_parts(file: Path, devices: int = 1, strategy: str = "auto") -> None:
+    """Train half of the steps, and resume from the checkpoint for the other half."""
+    half = file.with_name("half.pt")
+    train(half, STEPS // 2, devices=devices, strategy=strategy)
+    train(file, STEPS, ckpt=half.with_suffix(".ckpt"), devices=devices, strategy=strategy)
+
+
 if __name__ == "__main__":
-    out, options = Path(sys.argv[1]), {"devices": int(sys.argv[2]), "strategy": sys.argv[3]}
-    train(out.with_name("half.pt"), STEPS // 2, **options)
-    train(out, STEPS, ckpt=out.with_name("half.ckpt"), **options)
+    train_in_two_parts(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

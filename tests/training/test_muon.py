@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rdm.training import muon
 from rdm.training.muon import MARGIN, MINIMAX, Muon, orthogonalize, orthogonalize_all
-from tests.training.muon_steps import STEPS, train
+from tests.training.muon_steps import train_in_two_parts
 
 JORDAN = ((3.4445, -4.7750, 2.0315),) * 5
 SHAPES = [(6, 6), (12, 6), (6, 12), (6, 6), (3, 7), (1, 5)]
@@ -39,7 +39,7 @@ def test_half_precision() -> None:
     """Rounding moves singular values within the interval, but not out of it."""
     for matrix, factor in zip(matrices(), orthogonalize_all(matrices(), MINIMAX), strict=True):
         values = torch.linalg.svdvals(factor)
-        assert 0.4 < values.min() < values.max() < 1.65
+        assert 0.4 < values.min() <= values.max() < 1.65
         assert (matrix * factor).sum() > 0.7 * torch.linalg.svdvals(matrix).sum()
 
 
@@ -97,13 +97,13 @@ def test_parameters_without_gradient_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["sharded", pytest.param("ddp", marks=pytest.mark.slow)])
-def test_two_processes_that_resume_equal_one(strategy: str, tmp_path: Path) -> None:
-    """Weights, EMA weights and momenta, with clipping and accumulation."""
-    train(tmp_path / "whole.pt", STEPS)
+def test_two_processes_equal_one(strategy: str, tmp_path: Path) -> None:
+    """Weights, EMA weights and momenta of a run that was resumed, with clipping and accumulation."""
+    train_in_two_parts(tmp_path / "one.pt")
     file = tmp_path / "ranks.pt"
     command = [sys.executable, "-m", "tests.training.muon_steps", str(file), "2", strategy]
     subprocess.run(command, check=True, timeout=300, capture_output=True)
-    whole, ranks = torch.load(tmp_path / "whole.pt"), torch.load(file)
-    assert any((whole["ema"][name] - each).abs().max() > 1e-3 for name, each in whole["weights"].items())
+    one, ranks = torch.load(tmp_path / "one.pt"), torch.load(file)
+    assert any((one["ema"][name] - each).abs().max() > 1e-3 for name, each in one["weights"].items())
     # Orthogonal updates in bfloat16 turn the last bits of a gradient into steps of 2 ** -8 of the learning rate.
-    torch.testing.assert_close(ranks, whole, rtol=0, atol=5e-4)
+    torch.testing.assert_close(ranks, one, rtol=0, atol=5e-4)
