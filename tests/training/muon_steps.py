@@ -12,6 +12,7 @@ import pytorch_lightning as pl
 import torch
 from torch.optim import SGD
 
+from rdm.training import muon
 from rdm.training.ema import EMA
 from rdm.training.module import TrainingModule
 from rdm.training.muon import Muon
@@ -29,6 +30,7 @@ def train(file: Path, steps: int, ckpt: Path | None = None, devices: int = 1, st
     The other parameters are updated by SGD: AdamW divides by gradients that are nearly 0, and would enlarge differences
     of rounding between one process and two.
     """
+    muon.computes_in_bf16 = lambda: False  # float32 everywhere: processes then differ by little
     torch.manual_seed(0)
     data = toy_data(train=24, max_tokens=None, max_sentences=24)
     groups = {"hidden": ParameterGroup(HiddenMatrices(), partial(Muon, lr=1e-2))}

@@ -97,13 +97,13 @@ def test_parameters_without_gradient_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["sharded", pytest.param("ddp", marks=pytest.mark.slow)])
-def test_two_processes_equal_one(strategy: str, tmp_path: Path) -> None:
+def test_two_processes_equal_one(strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights, EMA weights and momenta of a run that was resumed, with clipping and accumulation."""
+    monkeypatch.setattr(muon, "computes_in_bf16", muon.computes_in_bf16)  # restored after the test
     train_in_two_parts(tmp_path / "one.pt")
     file = tmp_path / "ranks.pt"
     command = [sys.executable, "-m", "tests.training.muon_steps", str(file), "2", strategy]
     subprocess.run(command, check=True, timeout=300, capture_output=True)
     one, ranks = torch.load(tmp_path / "one.pt"), torch.load(file)
     assert any((one["ema"][name] - each).abs().max() > 1e-3 for name, each in one["weights"].items())
-    # Orthogonal updates in bfloat16 turn the last bits of a gradient into steps of 2 ** -8 of the learning rate.
-    torch.testing.assert_close(ranks, one, rtol=0, atol=5e-4)
+    torch.testing.assert_close(ranks, one, rtol=0, atol=2e-5)
