@@ -312,11 +312,28 @@ def test_mbr_is_the_protocol_of_the_paper() -> None:
     assert isinstance(decoding.selection, MinimumBayesRisk)
 
 
-@pytest.mark.parametrize("group", ["noise", "noise_schedule", "pairing", "time"])
+@pytest.mark.parametrize(
+    "group", ["noise", "noise_schedule", "pairing", "time", "steps", "objective", "target_length", "length_head"]
+)
 def test_every_part_of_a_diffusion_builds(group: str) -> None:
     for choice in choices(f"diffusion/{group}"):
-        check_types(config(f"diffusion/{group}={choice}"))
-        instantiate(config(f"diffusion/{group}={choice}").diffusion.process)
+        composed = config(f"diffusion/{group}={choice}")
+        check_types(composed)
+        check_parts(composed)
+        instantiate(composed.system)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "part"),
+    [
+        ((*LM, "diffusion/target_length=from_end"), "target_length"),
+        ((*LM, "diffusion/length_head=source_length"), "length_head"),
+        (("diffusion/pairing=uniform_masks", "diffusion/steps=stratified"), "steps"),
+    ],
+)
+def test_parts_without_effect_are_refused(overrides: tuple[str, ...], part: str) -> None:
+    with pytest.raises(UserError, match=f"diffusion/{part} has no effect"):
+        check_parts(config(*overrides))
 
 
 EXPERIMENTS = sorted(

@@ -106,7 +106,7 @@ OPTIONS = {"train": TrainOptions, "plan": PlanOptions, "evaluate": EvaluateOptio
 GROUPS = {
     "train": {
         "name", "data", "model", "optimizer", "reweighting", "schedule", "selection", "decoding", "diffusion", "system",
-        "trainer", "callbacks", "logger", "vocab",
+        "trainer", "callbacks", "logger", "vocab", "warm_start",
     },
     "evaluate": {"data", "decoding", "schedule", "selection", "metrics", "logger"},
     "generate": {"data", "decoding", "schedule", "selection"},
@@ -117,10 +117,10 @@ FILLED_IN = {"run_dir", "job_type", "choices", "sweep"}
 """Keys that a script fills in, or that only Hydra reads."""
 SWEEP = ("sweep.evaluate", "sweep.folder", "sweep.generate", "sweep.task", "sweep.train")
 READ = {
-    "train": {*ROOTS, *SWEEP},
+    "train": {*ROOTS, *SWEEP, "warm_start"},
     "evaluate": {*GROUPS["evaluate"], *SWEEP, "job_type"},  # checked against the configuration of the run
     "generate": GROUPS["generate"],
-    "plan": {*ROOTS, *SWEEP, "hardware"},
+    "plan": {*ROOTS, *SWEEP, "hardware", "warm_start"},
 }
 """What the code of each script reads besides its options; see :mod:`rdm.app.unused_keys`."""
 SET_BY_SCRIPT = {
@@ -130,6 +130,8 @@ SET_BY_SCRIPT = {
     "plan": ("choices", "vocab"),
 }
 """Keys whose value the script replaces."""
+DIFFUSION_PARTS = {"target_length": "Untold", "length_head": "LengthHead", "steps": "UniformSteps"}
+"""Parts of a diffusion that not every system uses, each with the class that changes nothing."""
 ADVICE = {"data.examples": "; data.limit=<number> trains on the first examples"}
 """What to use instead of a key that is easily mistaken."""
 
@@ -252,11 +254,16 @@ def check_task(config: DictConfig) -> None:
 
 
 def check_parts(config: DictConfig) -> None:
-    """Refuse a reweighting the objective does not have, and windows of text longer than the network's positions."""
+    """Refuse parts of the diffusion that are not used, and windows of text longer than the network's positions."""
     message = "decoding=as_trained is for trained models; choose another, e.g. decoding=rdm"
     require("_target_" in config.decoding, message)
     weighted = "reweighting" in config.system.get("objective", {})
     require(weighted or not config.get("reweighting"), f"reweighting: the loss of {config.name} has no weights")
+    unused = unused_keys(config, READ["train"])
+    for part, default in DIFFUSION_PARTS.items():
+        target = OmegaConf.select(config, f"diffusion.{part}._target_", default=default)
+        effective = f"diffusion.{part}._target_" not in unused or target.endswith(f".{default}")
+        require(effective, f"diffusion/{part} has no effect: this system or diffusion/pairing does not use it")
     length, positions = config.data.get("length", 0), config.model.max_length
     require(length <= positions, f"model.max_length={positions} is less than data.length={length}, a window of text")
 
