@@ -60,6 +60,9 @@ SOMETIMES_UNUSED = {
     "data.vocabulary",  # of tokenizers that are trained on the corpus
     "diffusion.label_smoothing",  # of the cross-entropy, not of the bound
     "diffusion.length_factor",  # of a length head
+    *(f"diffusion.length_head.{key}" for key in ("_target_", "dim", "max_length")),
+    "diffusion.steps._target_",  # of copies at drawn steps
+    "diffusion.target_length._target_",  # of a target whose length is known
 }
 """Keys that a choice may have no use for; :func:`rdm.app.checks.check_overrides` then refuses to set them."""
 
@@ -313,7 +316,18 @@ def test_mbr_is_the_protocol_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize(
-    "group", ["noise", "noise_schedule", "pairing", "time", "steps", "objective", "target_length", "length_head"]
+    "group",
+    [
+        "noise",
+        "noise_schedule",
+        "pairing",
+        "time",
+        "steps",
+        "objective",
+        "target_length",
+        "length_head",
+        "self_conditioning",
+    ],
 )
 def test_every_part_of_a_diffusion_builds(group: str) -> None:
     for choice in choices(f"diffusion/{group}"):

@@ -54,7 +54,7 @@ def use_initial_codec(config: DictConfig, data: TextDataModule, resumed: RunFold
     given = [each for each in HydraConfig.get().overrides.task if each.lstrip("+~").startswith(TOKENIZER_KEYS)]
     # The first phase of a warm start had the same overrides.
     require(
-        bool(config.warm_start) or not given,
+        bool(config.get("warm_start")) or not given,
         f"{' '.join(given)} has no effect with init, which takes the run's tokenizer: leave one out",
     )
     run = resumed or initial_run(config)

@@ -41,7 +41,7 @@ def job(config: DictConfig) -> JobResult:
     quiet_lightning()
     rank = getattr(rank_zero_only, "rank", None) or 0
     with run.locked(resume, rank), copy_output(run.folder / "train.log") if rank == 0 else nullcontext():
-        if config.warm_start:
+        if config.get("warm_start"):
             config = after_first_phase(config, resume)
         return fit(config, run, resume)
 
@@ -71,7 +71,7 @@ def fit(config: DictConfig, run: RunFolder, resume: bool) -> JobResult:
     elif config.init:
         initialize(config, module)
     trainer = build_trainer(config)
-    if config.warm_start and checkpoint is None:
+    if config.get("warm_start") and checkpoint is None:
         count_first_phase(trainer, config)
     rank_zero_only(run.write_description)(config, data, HydraConfig.get().overrides.task)
     print_once = rank_zero_only(print)

@@ -14,7 +14,7 @@ from rdm.diffusion.likelihood import negative_log_likelihood
 from rdm.errors import require
 from rdm.models.denoiser import Seq2SeqDenoiser
 from rdm.systems.base import Hypotheses, Likelihood, choose
-from rdm.systems.denoising import BoundDenoiser, DenoisingSystem
+from rdm.systems.denoising import DenoisingSystem
 from rdm.terms import Term
 
 
@@ -38,7 +38,7 @@ class DiffusionSystem(DenoisingSystem):
         memory = self.denoiser.encode(batch.source)
         lengths = (batch.target != self.vocab.pad).sum(1) - 2  # without <bos> and <eos>
         return [
-            *self.objective.terms(BoundDenoiser(self.denoiser, memory), noised, self.process, generator),
+            *self.objective.terms(self.denoise_in_training(memory, generator), noised, self.process, generator),
             Term(
                 "length",
                 functional.cross_entropy(self.denoiser.length_logits(memory).float(), lengths, reduction="sum"),
@@ -64,7 +64,7 @@ class DiffusionSystem(DenoisingSystem):
         else:
             lengths = (template != self.vocab.pad).sum(1, keepdim=True) - 2
             canvas = Canvas(template, pinned=template != self.vocab.mask)
-        decoded = decoding.run(self.process, self.denoise(memory), canvas, generator, observer)
+        decoded = decoding.run(self.process, self.denoise_repeatedly(memory), canvas, generator, observer)
         length_log_probs = length_logits.float().log_softmax(-1).gather(1, lengths).flatten()[decoded.rows]
         best = choose(
             source, decoded.tokens, decoded.scores, decoding.selection, self.vocab, length_log_probs=length_log_probs

@@ -13,7 +13,7 @@ from rdm.errors import require
 from rdm.models.denoiser import OpenEndedDenoiser
 from rdm.systems.base import Hypotheses, Likelihood
 from rdm.systems.continuation import check_prompt, truncate
-from rdm.systems.denoising import BoundDenoiser, DenoisingSystem
+from rdm.systems.denoising import DenoisingSystem
 from rdm.terms import Term
 
 
@@ -40,7 +40,7 @@ class DiffusionLanguageModel(DenoisingSystem):
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
         prefix = torch.arange(batch.target.shape[1], device=batch.target.device) < batch.source.shape[1]
         noised = self.copies(self.process, batch.target, generator).keep_clean(prefix)
-        return self.objective.terms(BoundDenoiser(self.denoiser, None), noised, self.process, generator)
+        return self.objective.terms(self.denoise_in_training(None, generator), noised, self.process, generator)
 
     @torch.inference_mode()
     def likelihood(
@@ -62,7 +62,7 @@ class DiffusionLanguageModel(DenoisingSystem):
     ) -> Hypotheses:
         require(template is None, "template: an open-ended system cannot fill blanks")
         check_prompt(source, self.vocab, self.denoiser.max_length)
-        decoded = decoding.run(self.process, self.denoise(None), self.canvas(source), generator, observer)
+        decoded = decoding.run(self.process, self.denoise_repeatedly(None), self.canvas(source), generator, observer)
         continuation = truncate(decoded.tokens[:, source.shape[1] :], self.vocab, self.max_tokens)
         rows = torch.arange(len(source), device=source.device)
         return Hypotheses(continuation, decoded.scores, rows, calls=decoded.calls)
