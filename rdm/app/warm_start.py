@@ -24,6 +24,8 @@ def check_warm_start(config: DictConfig) -> None:
         return
     steps, causal = config.warm_start.steps, config.warm_start.name
     require(isinstance(steps, int) and steps >= 1, f"warm_start.steps must be a number of steps above 0, got {steps}")
+    annealing = config.warm_start.annealing_steps
+    require(isinstance(annealing, int) and annealing >= 0, f"warm_start.annealing_steps: {annealing} is below 0")
     require(config.init is None, "init and warm_start both give initial weights: leave one out")
     message = f"warm_start={causal} is for one device; train system={causal} first and start from it with init=<run>"
     require(config.trainer.devices == 1 and config.trainer.num_nodes == 1, message)
@@ -54,6 +56,12 @@ def second_phase(config: DictConfig) -> DictConfig:
     """The configuration of the denoiser, initialised from the run of the first phase."""
     denoising = deepcopy(config)
     denoising.init = str(warm_start_folder(config))
+    if config.warm_start.annealing_steps > 0:
+        with open_dict(denoising):
+            denoising.callbacks.attention_annealing = {
+                "_target_": "rdm.training.annealing.AttentionAnnealing",
+                "steps": config.warm_start.annealing_steps,
+            }
     return denoising
 
 

@@ -21,6 +21,7 @@ from rdm.models.layers import (
     Restricted,
     attend_everywhere,
     attend_left_to_right,
+    attend_where,
     check_sizes,
 )
 from rdm.vocab import Vocab
@@ -160,7 +161,8 @@ class Llama(Restricted):
 
     def denoise(self, x: Tensor, tokens: Tensor | None = None, memory: None = None) -> Tensor:
         """Run all blocks on embedded tokens; every position sees all others."""
-        return self(x, repeat(attend_everywhere))
+        visible = self.visible(x.shape[1], x.device)
+        return self(x, repeat(attend_everywhere if visible is None else attend_where(visible)))
 
     def project(self, x: Tensor, positions: Positions | None = None) -> Tensor:
         """Return logits ``[P, V]`` at the ``positions`` of ``x [R, N, D]``, or ``[..., V]`` if None."""

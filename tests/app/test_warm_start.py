@@ -29,7 +29,14 @@ SMALL = [
 def test_both_phases_in_one_command(tmp_path: Path) -> None:
     """Each phase has its steps and its system; the cost of the run is that of both; what fits is taken over."""
     run = tmp_path / "run"
-    overrides = [*SMALL, "warm_start=ar", "warm_start.steps=3", "trainer.max_steps=2", "optimizer.lr=1e-9"]
+    overrides = [
+        *SMALL,
+        "warm_start=ar",
+        "warm_start.steps=3",
+        "warm_start.annealing_steps=2",
+        "trainer.max_steps=2",
+        "optimizer.lr=1e-9",
+    ]
     done = script("train.py", *overrides, f"hydra.run.dir={run}")
     first, second = (load_archive(folder / "checkpoints" / "last.ckpt") for folder in (run / "warm_start", run))
     assert (first["global_step"], second["global_step"]) == (3, 2)
