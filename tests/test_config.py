@@ -372,7 +372,7 @@ def test_experiments(name: str) -> None:
     check_types(composed)
     check_parts(composed)
     family, system = name.split("/")
-    assert family == "local" or composed.name.removesuffix("_lm") == system
+    assert family == "local" or composed.name.removesuffix("_lm") == system.removesuffix("_plus")
     low, high = (85, 115) if composed.model._target_.endswith("DiffuSeqDenoiser") else MILLIONS.get(family, (0, 1))
     low, high = (0, 1) if family == "toy" else (low, high)
     assert low <= millions(composed, composed.data.tokenizer.get("size", 300)) <= high
