@@ -96,7 +96,8 @@ def test_parameters_without_gradient_are_left_alone() -> None:
     assert not torch.equal(moved, torch.ones(2, 2))
 
 
-@pytest.mark.parametrize("strategy", ["sharded", pytest.param("ddp", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["sharded", "ddp"])
 def test_two_processes_equal_one(strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights, EMA weights and momenta of a run that was resumed, with clipping and accumulation."""
     monkeypatch.setattr(muon, "computes_in_bf16", muon.computes_in_bf16)  # restored after the test
