@@ -104,6 +104,14 @@ class Complementary(AtDrawnSteps):
     The first copy is ``x_t ~ q(x_t | x_0)``. The second has the step at which the schedule keeps as large a share of
     tokens as the first noises, ``alpha_s = 1 - alpha_t`` (``s = T - t`` for a linear schedule), so it is a sample of
     ``q(x_s | x_0)``; the copies are not independent. Where the first is noise entirely, the second is clean.
+
+    >>> from rdm.diffusion.noise import Absorbing
+    >>> from rdm.diffusion.schedule import Linear
+    >>> from rdm.vocab import Vocab
+    >>> process = DiffusionProcess(Linear(num_steps=4), Absorbing(Vocab(size=9)))
+    >>> noised = Complementary()(process, torch.tensor([[5, 6, 7]]))
+    >>> noised.noisy.sum(0)
+    tensor([1, 1, 1])
     """
 
     def draw(

@@ -90,7 +90,14 @@ def attend_left_to_right(start: int, length: int, device: torch.device) -> Atten
 
 
 class LooksAhead(nn.Module):
-    """A bidirectional network in which only a share of the later positions may be visible in training."""
+    """A bidirectional network in which only a share of the later positions may be visible in training.
+
+    >>> network = LooksAhead()
+    >>> network.visible_share = 0.0
+    >>> network.visible(2, torch.device("cpu"))
+    tensor([[[ True, False],
+             [ True,  True]]])
+    """
 
     visible_share = 1.0
 

@@ -35,9 +35,12 @@ SMALLEST = 1e-7
 
 
 class Muon(Optimizer):
-    """Steps by ``lr * sqrt(max(1, rows / columns)) * orthogonal(g + momentum * (m - g))`` with decoupled weight decay.
+    """Steps along the orthogonal factor of the momentum, with decoupled weight decay.
 
-    ``m <- momentum * m + (1 - momentum) * g``. The factor of the learning rate is that of ``torch.optim.Muon`` with
+        m <- momentum * m + (1 - momentum) * g
+        w <- (1 - lr * weight_decay) * w - lr * sqrt(max(1, rows / columns)) * orthogonal(g + momentum * (m - g))
+
+    The factor of the learning rate is that of ``torch.optim.Muon`` with
     ``adjust_lr_fn="original"``.
 
     Args:
