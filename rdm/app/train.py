@@ -42,15 +42,15 @@ def job(config: DictConfig) -> JobResult:
     rank = getattr(rank_zero_only, "rank", None) or 0
     with run.locked(resume, rank), copy_output(run.folder / "train.log") if rank == 0 else nullcontext():
         if config.get("warm_start"):
-            config = after_first_phase(config, resume)
+            config = after_first_phase(config, run, resume)
         return fit(config, run, resume)
 
 
-def after_first_phase(config: DictConfig, resume: bool) -> DictConfig:
+def after_first_phase(config: DictConfig, run: RunFolder, resume: bool) -> DictConfig:
     """Train the first phase of a warm start, unless it is finished, and return the configuration of the second."""
     causal = first_phase(config)
     first = RunFolder(Path(causal.run_dir))
-    if config.ckpt is None and not first.finished:
+    if run_to_resume(config, run, resume) is None and not first.finished:
         first.folder.mkdir(parents=True, exist_ok=True)
         fit(causal, first, resume)
     return second_phase(config)
