@@ -63,6 +63,9 @@ SOMETIMES_UNUSED = {
     "diffusion.denoiser",  # of system=diffusion
     "diffusion.label_smoothing",  # of the cross-entropy, not of the bound
     "diffusion.length_factor",  # of a length head
+    *(f"diffusion.length_head.{key}" for key in ("_target_", "dim", "max_length")),
+    "diffusion.steps._target_",  # of copies at drawn steps
+    "diffusion.target_length._target_",  # of a target whose length is known
 }
 """Keys that a choice may have no use for; :func:`rdm.app.checks.check_overrides` then refuses to set them."""
 
@@ -336,11 +339,39 @@ def test_mbr_is_the_protocol_of_the_paper() -> None:
     assert isinstance(decoding.selection, MinimumBayesRisk)
 
 
-@pytest.mark.parametrize("group", ["noise", "noise_schedule", "pairing", "time"])
+@pytest.mark.parametrize(
+    "group",
+    [
+        "noise",
+        "noise_schedule",
+        "pairing",
+        "time",
+        "steps",
+        "objective",
+        "target_length",
+        "length_head",
+        "self_conditioning",
+    ],
+)
 def test_every_part_of_a_diffusion_builds(group: str) -> None:
     for choice in choices(f"diffusion/{group}"):
-        check_types(config(f"diffusion/{group}={choice}"))
-        instantiate(config(f"diffusion/{group}={choice}").diffusion.process)
+        composed = config(f"diffusion/{group}={choice}")
+        check_types(composed)
+        check_parts(composed)
+        instantiate(composed.system)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "part"),
+    [
+        ((*LM, "diffusion/target_length=from_end"), "target_length"),
+        ((*LM, "diffusion/length_head=source_length"), "length_head"),
+        (("diffusion/pairing=uniform_masks", "diffusion/steps=stratified"), "steps"),
+    ],
+)
+def test_parts_without_effect_are_refused(overrides: tuple[str, ...], part: str) -> None:
+    with pytest.raises(UserError, match=f"diffusion/{part} has no effect"):
+        check_parts(config(*overrides))
 
 
 EXPERIMENTS = sorted(
@@ -368,7 +399,7 @@ def test_experiments(name: str) -> None:
     check_types(composed)
     check_parts(composed)
     family, system = name.split("/")
-    assert family == "local" or composed.name.removesuffix("_lm") == system
+    assert family == "local" or composed.name.removesuffix("_lm") == system.removesuffix("_plus")
     low, high = KINDS.get(composed.model._target_.rpartition(".")[2], MILLIONS.get(family, (0, 1)))
     low, high = (770, 780) if system == "gpt2_large" else (low, high)
     low, high = (0, 1) if family == "toy" else (low, high)

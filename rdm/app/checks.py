@@ -108,7 +108,7 @@ OPTIONS = {"train": TrainOptions, "plan": PlanOptions, "evaluate": EvaluateOptio
 GROUPS = {
     "train": {
         "name", "data", "model", "optimizer", "reweighting", "schedule", "ranking", "transition_times", "selection",
-        "decoding", "diffusion", "system", "trainer", "callbacks", "logger", "vocab",
+        "decoding", "diffusion", "system", "trainer", "callbacks", "logger", "vocab", "warm_start",
     },
     "evaluate": {"data", "decoding", "schedule", "ranking", "transition_times", "selection", "metrics", "logger"},
     "generate": {"data", "decoding", "schedule", "ranking", "transition_times", "selection"},
@@ -119,10 +119,10 @@ FILLED_IN = {"run_dir", "job_type", "choices", "sweep"}
 """Keys that a script fills in, or that only Hydra reads."""
 SWEEP = ("sweep.evaluate", "sweep.folder", "sweep.generate", "sweep.task", "sweep.train")
 READ = {
-    "train": {*ROOTS, *SWEEP},
+    "train": {*ROOTS, *SWEEP, "warm_start"},
     "evaluate": {*GROUPS["evaluate"], *SWEEP, "job_type"},  # checked against the configuration of the run
     "generate": {*GROUPS["generate"], *SWEEP},
-    "plan": {*ROOTS, *SWEEP, "hardware"},
+    "plan": {*ROOTS, *SWEEP, "hardware", "warm_start"},
 }
 """What the code of each script reads besides its options; see :mod:`rdm.app.unused_keys`."""
 SET_BY_SCRIPT = {
@@ -134,6 +134,8 @@ SET_BY_SCRIPT = {
 """Keys whose value the script replaces."""
 SEQ2SEQ_DENOISER = "rdm.models.denoiser.Seq2SeqDenoiser"
 """The denoiser of ``system=diffusion``, unless the diffusion has one of its own."""
+DIFFUSION_PARTS = {"target_length": "Untold", "length_head": "LengthHead", "steps": "UniformSteps"}
+"""Parts of a diffusion that not every system uses, each with the class that changes nothing."""
 ADVICE = {"data.examples": "; data.limit=<number> trains on the first examples"}
 """What to use instead of a key that is easily mistaken."""
 
@@ -258,7 +260,7 @@ def check_task(config: DictConfig) -> None:
 
 
 def check_parts(config: DictConfig) -> None:
-    """Refuse a reweighting the objective does not have, and windows of text longer than the network's positions."""
+    """Refuse parts of the diffusion that are not used, and windows of text longer than the network's positions."""
     message = "decoding=as_trained is for trained models; choose another, e.g. decoding=rdm"
     require("_target_" in config.decoding, message)
     weighted = "reweighting" in config.system.get("objective", {})
@@ -266,6 +268,11 @@ def check_parts(config: DictConfig) -> None:
     special = (config.get("diffusion") or {}).get("denoiser", SEQ2SEQ_DENOISER) != SEQ2SEQ_DENOISER
     seq2seq = not getattr(get_class_of(config.system), "open_ended", False)
     require(seq2seq or not special, f"diffusion={config.name} has a denoiser with a source: it is not for system=lm")
+    unused = unused_keys(config, READ["train"])
+    for part, default in DIFFUSION_PARTS.items():
+        target = OmegaConf.select(config, f"diffusion.{part}._target_", default=default)
+        effective = f"diffusion.{part}._target_" not in unused or target.endswith(f".{default}")
+        require(effective, f"diffusion/{part} has no effect: this system or diffusion/pairing does not use it")
     length, positions = config.data.get("length", 0), config.model.max_length
     require(length <= positions, f"model.max_length={positions} is less than data.length={length}, a window of text")
 

@@ -53,7 +53,11 @@ def compatible_checkpoint(
 def use_initial_codec(config: DictConfig, data: TextDataModule, resumed: RunFolder | None) -> None:
     """Use the tokenizer of the run named by ``init``; if the new run is resumed, its own copy of that."""
     given = [each for each in HydraConfig.get().overrides.task if each.lstrip("+~").startswith(TOKENIZER_KEYS)]
-    require(not given, f"{' '.join(given)} has no effect with init, which takes the run's tokenizer: leave one out")
+    # The first phase of a warm start had the same overrides.
+    require(
+        bool(config.get("warm_start")) or not given,
+        f"{' '.join(given)} has no effect with init, which takes the run's tokenizer: leave one out",
+    )
     run = resumed or initial_run(config)
     data.use_codec(data.make_codec(Codec.load(run.folder).tokenizer))
 

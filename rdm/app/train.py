@@ -21,6 +21,7 @@ from rdm.app.run_folder import RunFolder, warn
 from rdm.app.sweeps import JobResult, recorded_value, sweeping
 from rdm.app.train_log import copy_output
 from rdm.app.training_runs import run_name
+from rdm.app.warm_start import check_warm_start, count_first_phase, first_phase, second_phase
 from rdm.data.module import TextDataModule
 from rdm.errors import require
 from rdm.training.checkpoints import AtomicCheckpointIO
@@ -37,10 +38,23 @@ def job(config: DictConfig) -> JobResult:
         print(f"already finished: {config.run_dir}")
         return JobResult(recorded_value(), run=config.run_dir)
     check_training(config)
+    check_warm_start(config)
     quiet_lightning()
     rank = getattr(rank_zero_only, "rank", None) or 0
     with run.locked(resume, rank), copy_output(run.folder / "train.log") if rank == 0 else nullcontext():
+        if config.get("warm_start"):
+            config = after_first_phase(config, run, resume)
         return fit(config, run, resume)
+
+
+def after_first_phase(config: DictConfig, run: RunFolder, resume: bool) -> DictConfig:
+    """Train the first phase of a warm start, unless it is finished, and return the configuration of the second."""
+    causal = first_phase(config)
+    first = RunFolder(Path(causal.run_dir))
+    if run_to_resume(config, run, resume) is None and not first.finished:
+        first.folder.mkdir(parents=True, exist_ok=True)
+        fit(causal, first, resume)
+    return second_phase(config)
 
 
 def fit(config: DictConfig, run: RunFolder, resume: bool) -> JobResult:
@@ -60,6 +74,8 @@ def fit(config: DictConfig, run: RunFolder, resume: bool) -> JobResult:
     else:
         module.system.load_pretrained()
     trainer = build_trainer(config)
+    if config.get("warm_start") and checkpoint is None:
+        count_first_phase(trainer, config)
     rank_zero_only(run.write_description)(config, data, HydraConfig.get().overrides.task)
     print_once = rank_zero_only(print)
     size = sum(parameter.numel() for parameter in module.parameters())
@@ -84,7 +100,13 @@ def build_module(config: DictConfig, data: TextDataModule) -> TrainingModule:
     data.check()
     config.vocab = {**config.vocab, **asdict(data.codec.vocab)}
     name = run_name(config.name, HydraConfig.get().overrides.task, config.seed)
-    config.choices = {**chosen(), "steps": config.decoding.get("steps"), "seed": config.seed, "name": name}
+    config.choices = {
+        **chosen(),
+        **config.choices,
+        "steps": config.decoding.get("steps"),
+        "seed": config.seed,
+        "name": name,
+    }
     system = instantiate(config.system)
     system.check(instantiate(config.decoding))
     system.fit_to(data.target_counts)

@@ -12,6 +12,7 @@ from torch import Tensor
 from rdm.describe import Described
 from rdm.diffusion.noised import NoisedBatch
 from rdm.diffusion.process import DiffusionProcess
+from rdm.diffusion.steps import StepDraw, UniformSteps
 
 
 class NoisedCopies(Described, ABC):
@@ -40,22 +41,28 @@ class NoisedCopies(Described, ABC):
         """Return each copy ``[B, N]`` with its steps ``[B]``."""
 
 
-def uniform_steps(process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Draw ``t ~ Uniform{1..T}`` for each sentence: ``[B]``."""
-    return torch.randint(1, process.num_steps + 1, x0.shape[:1], device=x0.device, generator=generator)
+class AtDrawnSteps(NoisedCopies):
+    """Copies at steps that are drawn without looking at the sentence.
+
+    Args:
+        steps: how they are drawn; by default independently.
+    """
+
+    def __init__(self, steps: StepDraw | None = None) -> None:
+        self.steps = steps or UniformSteps()
 
 
-class Single(NoisedCopies):
+class Single(AtDrawnSteps):
     """One copy at one step (Algorithm 1)."""
 
     def draw(
         self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None
     ) -> list[tuple[Tensor, Tensor]]:
-        t = uniform_steps(process, x0, generator)
+        t = self.steps(process, x0, generator)
         return [(process.corrupt(x0, t, generator), t)]
 
 
-class Conditioned(NoisedCopies):
+class Conditioned(AtDrawnSteps):
     """Two copies at steps ``s <= t``, the first conditioned on the second (Algorithm 3).
 
     ``x_s ~ q(x_s | x_t, x_0)`` if ``s < t``; the copies are independent if ``s = t``.
@@ -64,31 +71,60 @@ class Conditioned(NoisedCopies):
     def draw(
         self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None
     ) -> list[tuple[Tensor, Tensor]]:
-        first, second = uniform_steps(process, x0, generator), uniform_steps(process, x0, generator)
+        first, second = self.steps(process, x0, generator), self.steps(process, x0, generator)
         s, t = torch.minimum(first, second), torch.maximum(first, second)
         x_t = process.corrupt(x0, t, generator)
         conditioned, fresh = process.step_posterior(x_t, x0, t, s, generator), process.corrupt(x0, s, generator)
         return [(torch.where((s == t)[:, None], fresh, conditioned), s), (x_t, t)]
 
 
-class SameStep(NoisedCopies):
+class SameStep(AtDrawnSteps):
     """Two independent copies at one step."""
 
     def draw(
         self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None
     ) -> list[tuple[Tensor, Tensor]]:
-        t = uniform_steps(process, x0, generator)
+        t = self.steps(process, x0, generator)
         return [(process.corrupt(x0, t, generator), t), (process.corrupt(x0, t, generator), t)]
 
 
-class TwoSteps(NoisedCopies):
+class TwoSteps(AtDrawnSteps):
     """Two independent copies at two independent steps."""
 
     def draw(
         self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None
     ) -> list[tuple[Tensor, Tensor]]:
-        single = Single()
+        single = Single(self.steps)
         return single.draw(process, x0, generator) + single.draw(process, x0, generator)
+
+
+class Complementary(AtDrawnSteps):
+    """Two copies of which the second is noised exactly where the first is not: every token is learned once.
+
+    The first copy is ``x_t ~ q(x_t | x_0)``. The second has the step at which the schedule keeps as large a share of
+    tokens as the first noises, ``alpha_s = 1 - alpha_t`` (``s = T - t`` for a linear schedule), so it is a sample of
+    ``q(x_s | x_0)``; the copies are not independent. Where the first is noise entirely, the second is clean.
+
+    >>> from rdm.diffusion.noise import Absorbing
+    >>> from rdm.diffusion.schedule import Linear
+    >>> from rdm.vocab import Vocab
+    >>> process = DiffusionProcess(Linear(num_steps=4), Absorbing(Vocab(size=9)))
+    >>> noised = Complementary()(process, torch.tensor([[5, 6, 7]]))
+    >>> noised.noisy.sum(0)
+    tensor([1, 1, 1])
+    """
+
+    def draw(
+        self, process: DiffusionProcess, x0: Tensor, generator: torch.Generator | None
+    ) -> list[tuple[Tensor, Tensor]]:
+        t = self.steps(process, x0, generator)
+        alpha = process.schedule.alpha(t)
+        uniform = torch.rand(x0.shape, dtype=torch.float64, device=x0.device, generator=generator)
+        kept, learnable = uniform < alpha[:, None], process.learnable(x0)
+        first, second = (
+            torch.where(noised & learnable, process.noise.sample(x0, generator), x0) for noised in (~kept, kept)
+        )
+        return [(first, t), (second, process.step_keeping(1 - alpha))]
 
 
 class UniformMasks(NoisedCopies):

@@ -9,10 +9,10 @@ does not depend on the weights the model was trained with.
 import torch
 from torch import Tensor
 
-from rdm.diffusion.copies import uniform_steps
 from rdm.diffusion.noised import Denoise, NoisedBatch
 from rdm.diffusion.objective import Objective
 from rdm.diffusion.process import DiffusionProcess
+from rdm.diffusion.steps import UniformSteps
 
 
 def negative_log_likelihood(
@@ -41,7 +41,7 @@ def negative_log_likelihood(
     given = torch.arange(x0.shape[1], device=x0.device) < prefix
     total = torch.zeros(len(x0), dtype=torch.float64, device=x0.device)
     for number in range(draws or process.num_steps):
-        t = torch.full_like(x0[:, 0], number + 1) if draws is None else uniform_steps(process, x0, generator)
+        t = torch.full_like(x0[:, 0], number + 1) if draws is None else UniformSteps()(process, x0, generator)
         noised = NoisedBatch(x0=x0, x_t=process.corrupt(x0, t, generator), t=t, learnable=learnable).keep_clean(given)
         positions = objective.positions(noised)
         logits = denoise(noised.x_t, t, positions)

@@ -32,6 +32,11 @@ class DiffusionProcess(Described, nn.Module):
     def num_steps(self) -> int:
         return self.schedule.num_steps
 
+    def step_keeping(self, share: Tensor) -> Tensor:
+        """Return the steps in ``1..T`` whose ``alpha_t`` is nearest to ``share``, in the shape of ``share``."""
+        alpha = self.schedule.alpha(torch.arange(1, self.num_steps + 1, device=share.device))
+        return 1 + (share[..., None] - alpha).abs().argmin(-1)
+
     def learnable(self, x0: Tensor) -> Tensor:
         """Return a mask ``[..., N]`` of the positions of ``x0`` that may be noised."""
         return self.noise.learnable[x0]

@@ -11,6 +11,8 @@ from rdm.models.encoder_decoder import EncoderDecoder, Memory
 from rdm.models.layers import KeyValueCache, Positions
 from rdm.models.length import LengthHead
 from rdm.models.llama import Llama
+from rdm.models.self_conditioning import Guess, SelfConditioning, Unconditioned
+from rdm.models.target_length import TargetLength, Untold
 from rdm.models.wrapper import NetworkWrapper
 
 
@@ -21,14 +23,25 @@ class Denoiser(NetworkWrapper):
         network: the Transformer.
         time: module that maps steps ``[R]`` to a vector ``[R, D]``, added to every position of the row. Embedding
             dropout does not cover it.
+        self_conditioning: how a previous guess is read; by default not at all.
     """
 
-    def __init__(self, network: EncoderDecoder | Llama, time: nn.Module) -> None:
+    def __init__(
+        self, network: EncoderDecoder | Llama, time: nn.Module, self_conditioning: SelfConditioning | None = None
+    ) -> None:
         super().__init__(network)
         self.time = time
         network.initialise_module(time)
+        self.self_conditioning = self_conditioning or Unconditioned()
 
-    def forward(self, x_t: Tensor, t: Tensor, memory: Any = None, positions: Positions | None = None) -> Tensor:
+    def forward(
+        self,
+        x_t: Tensor,
+        t: Tensor,
+        memory: Any = None,
+        positions: Positions | None = None,
+        guess: Guess | None = None,
+    ) -> Tensor:
         """Return logits of the clean text.
 
         Args:
@@ -36,11 +49,14 @@ class Denoiser(NetworkWrapper):
             t: ``[R]`` steps, 1..T.
             memory: the encoded sources; None for a network without encoder.
             positions: where to project to the vocabulary; None means everywhere.
+            guess: a previous guess of the clean text, if there is one.
 
         Returns:
             ``[P, V]`` in row-major order of the positions, or ``[R, N, V]``.
         """
-        x = self.network.embed(x_t) + self.time(t)[:, None]
+        x = self.embed(x_t, t)
+        if guess is not None:
+            x = x + self.self_conditioning(self.network.tokens, guess)
         return self.network.project(self.network.denoise(x, x_t, memory), positions)
 
     def forward_part(
@@ -50,8 +66,12 @@ class Denoiser(NetworkWrapper):
 
         The other positions are represented by their keys and values in ``cache``.
         """
-        x = self.network.embed(x_t[:, start:end], start) + self.time(t)[:, None]
+        x = self.embed(x_t, t)[:, start:end]
         return self.network.project(self.network.denoise_part(x, x_t, memory, cache, start), positions[:, start:end])
+
+    def embed(self, x_t: Tensor, t: Tensor) -> Tensor:
+        """Return the input ``[R, N, D]`` of the decoder for ``x_t [R, N]`` at steps ``t [R]``."""
+        return self.network.embed(x_t) + self.time(t)[:, None]
 
 
 class OpenEndedDenoiser(Denoiser):
@@ -65,12 +85,18 @@ class OpenEndedDenoiser(Denoiser):
     torch.Size([1, 3, 9])
     """
 
-    def __init__(self, network: Llama, time: nn.Module) -> None:
-        super().__init__(network, time)
+    def __init__(self, network: Llama, time: nn.Module, self_conditioning: SelfConditioning | None = None) -> None:
+        super().__init__(network, time, self_conditioning)
 
 
 class Seq2SeqDenoiser(Denoiser):
     """A denoiser that reads a source and predicts the length of the target from it.
+
+    Args:
+        network: the Transformer.
+        time, self_conditioning: see :class:`Denoiser`.
+        target_length: what the decoder is told about the length of the target; by default nothing.
+        length_head: predicts the length from the encoder states; by default from their mean.
 
     >>> import torch
     >>> from rdm.models.layers import TimeEmbedding
@@ -80,10 +106,21 @@ class Seq2SeqDenoiser(Denoiser):
     torch.Size([1, 7])
     """
 
-    def __init__(self, network: EncoderDecoder, time: nn.Module) -> None:
-        super().__init__(network, time)
-        self.length = LengthHead(network.dim, network.max_length + 1)
+    def __init__(
+        self,
+        network: EncoderDecoder,
+        time: nn.Module,
+        target_length: TargetLength | None = None,
+        length_head: LengthHead | None = None,
+        self_conditioning: SelfConditioning | None = None,
+    ) -> None:
+        super().__init__(network, time, self_conditioning)
+        self.target_length = target_length or Untold()
+        self.length = length_head or LengthHead(network.dim, network.max_length)
         network.initialise_module(self.length)
+
+    def embed(self, x_t: Tensor, t: Tensor) -> Tensor:
+        return super().embed(x_t, t) + self.target_length(x_t != self.network.vocab.pad)
 
     def length_logits(self, memory: Memory) -> Tensor:
         """Return logits ``[B, max_length + 1]`` of the target length, ``<bos>`` and ``<eos>`` not counted."""

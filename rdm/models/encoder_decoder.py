@@ -131,7 +131,9 @@ class EncoderDecoder(Restricted):
 
     def denoise(self, x: Tensor, tokens: Tensor, memory: Memory) -> Tensor:
         """Run the decoder on embedded ``tokens``; every position sees all that are not padding."""
-        mask = tokens != self.vocab.pad
+        mask, visible = tokens != self.vocab.pad, self.visible(tokens.shape[1], tokens.device)
+        if visible is not None:
+            return self.decode(x, attend_where(mask[:, None] & visible), memory)
         return self.decode(x, attend_real(mask, self._padded(mask)), memory)
 
     def denoise_part(self, x: Tensor, tokens: Tensor, memory: Memory, cache: KeyValueCache, first: int) -> Tensor:

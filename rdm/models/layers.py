@@ -89,6 +89,29 @@ def attend_left_to_right(start: int, length: int, device: torch.device) -> Atten
     return attend_where(torch.ones(1, length, start + length, dtype=torch.bool, device=device).tril(start))
 
 
+class LooksAhead(nn.Module):
+    """A bidirectional network in which only a share of the later positions may be visible in training.
+
+    >>> network = LooksAhead()
+    >>> network.visible_share = 0.0
+    >>> network.visible(2, torch.device("cpu"))
+    tensor([[[ True, False],
+             [ True,  True]]])
+    """
+
+    visible_share = 1.0
+
+    def visible(self, length: int, device: torch.device) -> Tensor | None:
+        """Draw which of ``length`` positions each of them sees, bool ``[1, N, N]``; None if all.
+
+        A position sees itself and earlier ones, and each later one with probability ``visible_share``.
+        """
+        if not self.training or self.visible_share >= 1:
+            return None
+        later = torch.rand(1, length, length, device=device) < self.visible_share
+        return later | torch.ones_like(later).tril()
+
+
 def uncached(key_value: KeyValue) -> KeyValue:
     """Let self-attention see its input only (an :data:`Extend`)."""
     return key_value
@@ -315,7 +338,7 @@ def initialise(module: nn.Module, std: float) -> None:
         nn.init.zeros_(module.bias)
 
 
-class Restricted(Described, nn.Module, ABC):
+class Restricted(Described, LooksAhead, ABC):
     """A network over a vocabulary whose predictions can be restricted to a set of ids.
 
     ``output_bias [V]`` is added to its logits.

@@ -22,6 +22,7 @@ from rdm.models.layers import (
     Restricted,
     attend_everywhere,
     attend_left_to_right,
+    attend_where,
     check_sizes,
 )
 from rdm.vocab import Vocab
@@ -161,7 +162,8 @@ class Llama(Restricted):
 
     def denoise(self, x: Tensor, tokens: Tensor | None = None, memory: None = None) -> Tensor:
         """Run all blocks on embedded tokens; every position sees all others."""
-        return self(x, repeat(attend_everywhere))
+        visible = self.visible(x.shape[1], x.device)
+        return self(x, repeat(attend_everywhere if visible is None else attend_where(visible)))
 
     def denoise_part(self, x: Tensor, tokens: Tensor, memory: None, cache: KeyValueCache, first: int) -> Tensor:
         """Run all blocks on the embedded tokens ``x [R, n, D]`` from position ``first`` on.

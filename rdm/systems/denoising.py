@@ -13,10 +13,11 @@ from rdm.diffusion.copies import NoisedCopies
 from rdm.diffusion.noised import Denoise
 from rdm.diffusion.objective import Objective
 from rdm.diffusion.process import DiffusionProcess
-from rdm.errors import UserError
+from rdm.errors import UserError, require
 from rdm.models.denoiser import Denoiser
 from rdm.models.encoder_decoder import Memory
 from rdm.models.layers import Positions
+from rdm.models.self_conditioning import Guess, PreviousGuess
 from rdm.models.wrapper import NetworkWrapper
 from rdm.systems.base import System
 from rdm.systems.block_cache import BlockCache
@@ -57,17 +58,34 @@ class DenoisingSystem(System):
         return {**super().counts(batch), "ordinary": ordinary, **self.objective.counts(learned, self.vocab)}
 
     def denoise(self, memory: Memory | None) -> Denoise:
-        """Bind the denoiser to encoded sources, for decoding and likelihoods.
+        """Bind the denoiser to encoded sources; its calls do not depend on each other.
 
         Samplers receive the result in ``Sampler.run``: guidance wraps it there.
         """
         return ActiveSources(self.denoiser, memory)
 
+    def denoise_in_training(self, memory: Memory | None, generator: torch.Generator | None) -> Denoise:
+        """Bind the denoiser to encoded sources, for the loss."""
+        if self.remembers_guesses:
+            return TrainedOnGuesses(self.denoiser, memory, generator)
+        return BoundDenoiser(self.denoiser, memory)
+
     def denoise_canvas(self, memory: Memory | None, decoding: Sampler, canvas: Canvas) -> Denoise:
-        """Bind the denoiser to encoded sources, for decoding ``canvas``; with a cache if ``decoding`` asks for it."""
+        """Bind the denoiser to encoded sources, for the iterations of decoding ``canvas``.
+
+        Unlike those of :meth:`denoise`, its calls may depend on the ones before: on the previous guess of a
+        self-conditioned network, or on cached keys and values if ``decoding`` asks for them.
+        """
+        if self.remembers_guesses:
+            return RemembersGuess(self.denoiser, memory)
         if not decoding.block_cache or decoding.block is None:
             return self.denoise(memory)
         return BlockCache(self.denoiser, memory, decoding.block, first=int((~canvas.pinned).any(0).long().argmax()))
+
+    @property
+    def remembers_guesses(self) -> bool:
+        """Whether the network sees its previous guess."""
+        return isinstance(getattr(self.denoiser, "self_conditioning", None), PreviousGuess)
 
     def likelihood_kind(self) -> Literal["bound", "surrogate"]:
         """Return what the negative log-likelihood of this system is."""
@@ -78,6 +96,10 @@ class DenoisingSystem(System):
         if not isinstance(decoding, Sampler):
             raise UserError(f"decoding={decoding.name} is not for diffusion over tokens; try decoding=rdm")
         decoding.check(self.process)
+        if self.remembers_guesses:  # the guess of a row belongs to that row
+            for key, unset in {"prune_after": None, "search": None, "block_cache": False}.items():
+                message = f"decoding.{key} cannot be used with a self-conditioned model; leave it out"
+                require(getattr(decoding, key) == unset, message)
         return decoding
 
     def fit_to(self, target_counts: Callable[[], Tensor]) -> None:
@@ -120,3 +142,44 @@ class ActiveSources(BoundDenoiser):
             self._active, self._selected = active, self.memory.select(active)
         rows = active.repeat_interleave(len(x_t) // sources)
         return self.denoiser(x_t[rows], t[rows], self._selected, positions[rows])
+
+
+class TrainedOnGuesses(BoundDenoiser):
+    """Makes a guess without gradient, and shows it to a random part of the rows in a second pass.
+
+    Args:
+        denoiser: a network with :class:`~rdm.models.self_conditioning.PreviousGuess`.
+        memory: the encoded sources.
+        generator: draws which rows see the guess.
+    """
+
+    def __init__(self, denoiser: Denoiser, memory: Memory | None, generator: torch.Generator | None) -> None:
+        super().__init__(denoiser, memory)
+        self.generator = generator
+
+    def __call__(self, x_t: Tensor, t: Tensor, positions: Positions) -> Tensor:
+        conditioning = self.denoiser.self_conditioning
+        assert isinstance(conditioning, PreviousGuess)
+        uniform = torch.rand(len(x_t), device=x_t.device, generator=self.generator)
+        with torch.no_grad():
+            guess = predict(super().__call__(x_t, t, positions), x_t, positions)
+        shown = uniform < conditioning.probability
+        return self.denoiser(x_t, t, self.memory, positions, Guess(guess, shown))
+
+
+class RemembersGuess(BoundDenoiser):
+    """Shows the guess of each call to the next one; the first call has none. Rows must stay the same."""
+
+    guess: Guess | None = None
+
+    def __call__(self, x_t: Tensor, t: Tensor, positions: Positions) -> Tensor:
+        logits = self.denoiser(x_t, t, self.memory, positions, self.guess)
+        self.guess = Guess(predict(logits, x_t, positions), torch.ones(len(x_t), device=x_t.device))
+        return logits
+
+
+def predict(logits: Tensor, x_t: Tensor, positions: Positions) -> Tensor:
+    """Return ``x_t [R, N]`` with the most likely tokens of ``logits [P, V]`` at the positions."""
+    predicted = x_t.clone()
+    predicted[positions] = logits.argmax(-1)
+    return predicted

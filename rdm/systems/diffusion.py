@@ -15,7 +15,7 @@ from rdm.errors import require
 from rdm.models.denoiser import Seq2SeqDenoiser
 from rdm.systems.base import Hypotheses, Likelihood, choose
 from rdm.systems.canvas import length_canvas
-from rdm.systems.denoising import BoundDenoiser, DenoisingSystem
+from rdm.systems.denoising import DenoisingSystem
 from rdm.terms import Term
 
 
@@ -43,7 +43,7 @@ class DiffusionSystem(DenoisingSystem):
         memory = self.denoiser.encode(self.drop_sources(batch.source, generator))
         lengths = (batch.target != self.vocab.pad).sum(1) - 2  # without <bos> and <eos>
         return [
-            *self.objective.terms(BoundDenoiser(self.denoiser, memory), noised, self.process, generator),
+            *self.objective.terms(self.denoise_in_training(memory, generator), noised, self.process, generator),
             Term(
                 "length",
                 functional.cross_entropy(self.denoiser.length_logits(memory).float(), lengths, reduction="sum"),

@@ -13,7 +13,7 @@ from rdm.errors import require
 from rdm.models.denoiser import OpenEndedDenoiser
 from rdm.systems.base import Hypotheses, Likelihood
 from rdm.systems.continuation import check_prompt, truncate
-from rdm.systems.denoising import BoundDenoiser, DenoisingSystem
+from rdm.systems.denoising import DenoisingSystem
 from rdm.terms import Term
 
 
@@ -41,7 +41,7 @@ class DiffusionLanguageModel(DenoisingSystem):
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
         prefix = torch.arange(batch.target.shape[1], device=batch.target.device) < batch.source.shape[1]
         noised = self.copies(self.process, batch.target, generator).keep_clean(prefix)
-        return self.objective.terms(BoundDenoiser(self.denoiser, None), noised, self.process, generator)
+        return self.objective.terms(self.denoise_in_training(None, generator), noised, self.process, generator)
 
     @torch.inference_mode()
     def likelihood(

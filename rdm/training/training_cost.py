@@ -50,6 +50,10 @@ class TrainingCost(pl.Callback):
         }
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
+        self.start_from(checkpoint)
+
+    def start_from(self, checkpoint: dict) -> None:
+        """Count what the run of a checkpoint has cost as part of this run."""
         saved = checkpoint.get(CHECKPOINT_KEY, self.resumed_from)
         self.resumed_from = {name: saved[name] for name in self.resumed_from}
 

@@ -11,7 +11,7 @@ def test_diffusion_describes_its_components() -> None:
     described = tiny_system(VOCAB, "rdm_mixture").describe()
     assert described["process"]["schedule"] == {"class": "Cosine", "num_steps": 20, "s": 0.008}
     assert described["process"]["noise"]["mask_share"] == 0.5
-    assert described["copies"] == {"class": "Conditioned"}
+    assert described["copies"] == {"class": "Conditioned", "steps": None}
     assert described["objective"]["reweighting"] == {"class": "Linear"}
     assert (described["length_factor"], described["vocab"]["size"]) == (0.01, 40)
     assert described["denoiser"]["time"] == {"class": "TimeEmbedding", "dim": 32}

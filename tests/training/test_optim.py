@@ -10,7 +10,7 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import nn
-from torch.optim import SGD, AdamW, Muon, NAdam
+from torch.optim import SGD, AdamW, NAdam
 from torch.optim.lr_scheduler import ExponentialLR
 
 from rdm.app.schema import check_types
@@ -19,6 +19,7 @@ from rdm.app.trust import check_name
 from rdm.errors import UserError
 from rdm.systems.base import System
 from rdm.training.module import TrainingModule
+from rdm.training.muon import Muon
 from rdm.training.optim import Cosine, InverseSqrt, Optimization, as_optimization
 from rdm.training.parameter_groups import (
     CombinedOptimizer,
@@ -150,7 +151,7 @@ def test_muon_gets_the_matrices_of_the_layers(choice: str) -> None:
     assert isinstance(optimizer, CombinedOptimizer)
     adamw, muon = optimizer.optimizers
     assert (type(adamw), type(muon)) == (AdamW, Muon)
-    assert [group["initial_lr"] for group in optimizer.param_groups] == [0.25, 0.25]
+    assert [group["initial_lr"] for group in optimizer.param_groups] == [0.25, 0.01]
     (updated,) = (group["params"] for group in muon.param_groups)
     names = {name for name, parameter in model.named_parameters() if any(parameter is each for each in updated)}
     assert all(parameter.ndim == 2 for parameter in updated)

@@ -12,7 +12,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rdm.bench.inputs import random_batch
 from tests.test_config import choices, config
 
-SYSTEMS = [*(f"diffusion={name}" for name in choices("diffusion")), *(f"system={name}" for name in choices("system"))]
+PARTS = ("objective", "target_length", "length_head", "self_conditioning", "pairing", "steps")
+SYSTEMS = [
+    *(f"diffusion={name}" for name in choices("diffusion")),
+    *(f"system={name}" for name in choices("system")),
+    *(f"diffusion/{part}={name}" for part in PARTS for name in choices(f"diffusion/{part}")),
+]
 
 
 class Synchronisations(TorchDispatchMode):

@@ -9,7 +9,7 @@ import pytest
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import LearningRateMonitor
 from torch import nn
-from torch.optim import AdamW, Muon
+from torch.optim import AdamW
 
 from rdm.errors import UserError
 from rdm.files import replace_symlink
@@ -17,6 +17,7 @@ from rdm.training.checkpoints import AtomicCheckpointIO, load_archive
 from rdm.training.ema import EMA
 from rdm.training.loggers import CSVLogger
 from rdm.training.module import TrainingModule
+from rdm.training.muon import Muon
 from rdm.training.optim import InverseSqrt, Optimization
 from rdm.training.parameter_groups import CombinedOptimizer, HiddenMatrices, NormsAndBiases, ParameterGroup
 from rdm.training.sampling import SampleAtValidation

@@ -1,0 +1,116 @@
+"""Objectives with a second pass of the network, on an input that its own prediction decides."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rdm.diffusion.noised import Denoise, NoisedBatch
+from rdm.diffusion.objective import ReweightedCrossEntropy
+from rdm.diffusion.process import DiffusionProcess
+from rdm.diffusion.reweighting import Reweighting
+from rdm.errors import require
+from rdm.terms import Term
+
+
+class OwnPredictions(ReweightedCrossEntropy):
+    """Adds a pass on the model's own prediction, with a loss at all learnable positions (SUNDAE, ProSeCo).
+
+    The first pass is the usual one. Its prediction replaces the noisy tokens; the second pass reads the result at the
+    same step and is asked for the clean text everywhere. It learns to correct wrong tokens, and to score tokens that
+    are not noise, which routers that send tokens back rely on. No gradient flows through the prediction.
+
+    Args:
+        reweighting: weight of the step, in both passes.
+        label_smoothing: in both passes.
+        temperature: 0 takes the most likely tokens (ProSeCo), 1 draws from the prediction (SUNDAE).
+        factor: weight of the second pass.
+
+    >>> from rdm.diffusion.reweighting import Linear
+    >>> OwnPredictions(Linear(), temperature=0).factor
+    1.0
+    """
+
+    def __init__(
+        self,
+        reweighting: Reweighting,
+        label_smoothing: float = 0.1,
+        temperature: float = 1.0,
+        factor: float = 1.0,
+    ) -> None:
+        require(temperature >= 0, f"diffusion.objective.temperature must be 0 or above, got {temperature}")
+        require(factor > 0, f"diffusion.objective.factor must be above 0, got {factor}")
+        super().__init__(reweighting, label_smoothing)
+        self.temperature, self.factor = temperature, factor
+
+    def terms(
+        self,
+        denoise: Denoise,
+        noised: NoisedBatch,
+        process: DiffusionProcess,
+        generator: torch.Generator | None = None,
+    ) -> list[Term]:
+        # The only device synchronisation of the step: noisy positions are found among the learnable ones.
+        learnable = noised.learnable.nonzero(as_tuple=True)
+        logits, at = denoise(noised.x_t, noised.t, learnable), noised.at(learnable)
+        noisy = at.x_t != at.x0
+        first = self.losses(logits, at, process) * noisy
+        predicted = torch.where(noisy, draw(logits.detach(), self.temperature, generator), at.x0)
+        own = replace(noised, x_t=noised.x_t.index_put(learnable, predicted))
+        second = self.losses(denoise(own.x_t, own.t, learnable), own.at(learnable), process)
+        return [
+            Term("diffusion", first.sum() / noised.copies, process.noise.unit),
+            Term("own_predictions", second.sum() / noised.copies, process.noise.unit, self.factor),
+        ]
+
+
+class Glancing(ReweightedCrossEntropy):
+    """Reveals as many clean tokens as the model gets wrong from noise alone, and learns the others (GLAT).
+
+    A first pass without gradient reads noise everywhere. If it predicts ``w`` of the learnable tokens of a row wrongly,
+    ``floor(ratio * w)`` random ones are revealed; the loss is the cross-entropy of the rest. The second pass gets the
+    step at which the schedule keeps as large a share. The noise drawn by ``diffusion/pairing`` is not used.
+
+    Args:
+        reweighting: weight of the step of the second pass.
+        label_smoothing: see :class:`~rdm.diffusion.objective.ReweightedCrossEntropy`.
+        ratio: of revealed to wrong tokens.
+
+    >>> from rdm.diffusion.reweighting import Constant
+    >>> Glancing(Constant()).ratio
+    0.5
+    """
+
+    def __init__(self, reweighting: Reweighting, label_smoothing: float = 0.1, ratio: float = 0.5) -> None:
+        require(0 <= ratio <= 1, f"diffusion.objective.ratio must lie in [0, 1], got {ratio}")
+        super().__init__(reweighting, label_smoothing)
+        self.ratio = ratio
+
+    def terms(
+        self,
+        denoise: Denoise,
+        noised: NoisedBatch,
+        process: DiffusionProcess,
+        generator: torch.Generator | None = None,
+    ) -> list[Term]:
+        x0, learnable = noised.x0, noised.learnable
+        positions = learnable.nonzero(as_tuple=True)  # the only device synchronisation of the step
+        last = torch.full_like(noised.t, process.num_steps)
+        noise = torch.where(learnable, process.noise.sample(x0, generator), x0)
+        with torch.no_grad():
+            predicted = x0.index_put(positions, denoise(noise, last, positions).argmax(-1))
+        count = (self.ratio * (predicted != x0).sum(1)).floor()
+        uniform = torch.rand(x0.shape, dtype=torch.float64, device=x0.device, generator=generator)
+        rank = uniform.masked_fill(~learnable, 2.0).argsort(1).argsort(1)
+        revealed = (rank < count[:, None]) & learnable
+        kept = count.double() / learnable.sum(1).clamp(min=1)
+        glanced = replace(noised, x_t=torch.where(revealed, x0, noise), t=process.step_keeping(kept))
+        losses = self.losses(denoise(glanced.x_t, glanced.t, positions), glanced.at(positions), process)
+        return [Term("diffusion", (losses * ~revealed[positions]).sum() / noised.copies, process.noise.unit)]
+
+
+def draw(logits: Tensor, temperature: float, generator: torch.Generator | None = None) -> Tensor:
+    """Draw ids ``[P]`` from ``softmax(logits [P, V] / temperature)``; the most likely ones at temperature 0."""
+    if temperature == 0 or not len(logits):
+        return logits.argmax(-1)
+    return torch.multinomial((logits.float() / temperature).softmax(-1), 1, generator=generator).squeeze(1)
