@@ -265,9 +265,9 @@ def check_parts(config: DictConfig) -> None:
     require("_target_" in config.decoding, message)
     weighted = "reweighting" in config.system.get("objective", {})
     require(weighted or not config.get("reweighting"), f"reweighting: the loss of {config.name} has no weights")
-    special = (config.get("diffusion") or {}).get("denoiser", SEQ2SEQ_DENOISER) != SEQ2SEQ_DENOISER
-    seq2seq = not getattr(get_class_of(config.system), "open_ended", False)
-    require(seq2seq or not special, f"diffusion={config.name} has a denoiser with a source: it is not for system=lm")
+    denoiser = OmegaConf.select(config, "diffusion.denoiser._target_", default=SEQ2SEQ_DENOISER)
+    seq2seq = denoiser == SEQ2SEQ_DENOISER or not getattr(get_class_of(config.system), "open_ended", False)
+    require(seq2seq, f"diffusion={config.name} has a denoiser with a source: it is not for system=lm")
     unused = unused_keys(config, READ["train"])
     for part, default in DIFFUSION_PARTS.items():
         target = OmegaConf.select(config, f"diffusion.{part}._target_", default=default)

@@ -14,7 +14,7 @@ class RepredictAll(TopK):
     that a model trained to correct its predictions can do so.
 
     >>> RepredictAll().describe()
-    {'class': 'RepredictAll', 'gumbel_scale': 0.0, 'sent_back_interpolates': False}
+    {'class': 'RepredictAll', 'gumbel_scale': 0.0, 'sent_back_interpolates': False, 'score': None}
     """
 
     def route(self, state: State) -> Tensor:

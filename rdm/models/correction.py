@@ -1,6 +1,6 @@
 """The denoiser of CMLMC: decoder layers with an additional causal self-attention."""
 
-from typing import cast
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -30,7 +30,8 @@ class CorrectingDenoiser(Seq2SeqDenoiser):
     """A denoiser whose decoder layers attend to all positions, then causally, then to the source (CMLMC).
 
     The causal attention orders the positions, which distinguishes tokens predicted alike at neighbouring positions.
-    Positions are concatenated to tokens, as in every :class:`~rdm.models.layers.Embedding`.
+    Positions are concatenated to tokens, as in every :class:`~rdm.models.layers.Embedding`. The arguments are those of
+    :class:`~rdm.models.denoiser.Seq2SeqDenoiser`.
 
     >>> import torch
     >>> from rdm.models.layers import Timeless
@@ -41,8 +42,8 @@ class CorrectingDenoiser(Seq2SeqDenoiser):
     torch.Size([1, 3, 9])
     """
 
-    def __init__(self, network: EncoderDecoder, time: nn.Module) -> None:
-        super().__init__(network, time)
+    def __init__(self, network: EncoderDecoder, time: nn.Module, **parts: Any) -> None:
+        super().__init__(network, time, **parts)
         for layer in network.decoder:
             block = cast(Block, layer)
             block.after_self = CausalSublayer(block)
