@@ -143,3 +143,19 @@ def test_unlimited_run_has_no_total_time() -> None:
 def test_default_length_is_limited_by_the_model() -> None:
     assert plan().length == 32
     assert plan("model.max_length=24").length == 26
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("cmlm_smart", "disco", "cdcd", "gpt2", "gpvae_t5")]
+
+
+@pytest.mark.parametrize("system", ["cmlmc", "levt", *SLOW])
+def test_every_baseline_can_be_planned(system: str) -> None:
+    """Also those whose passes read their own predictions, which are ids of the vocabulary in a plan."""
+    planned = plan(f"system={system}", "vocabulary=50", "length=8", "data.max_tokens=64")
+    composed = compose_only("plan", f"system={system}", "vocabulary=50")
+    composed.vocab.size = 50
+    parameters = sum(parameter.numel() for parameter in instantiate(composed.system).parameters())
+    # transformers shares one embedding between modules after building them; a plan counts it in each of them.
+    copies = {"gpt2": 1, "gpvae_t5": 3}.get(system, 0)
+    assert planned.parameters == parameters + copies * 50 * composed.model.dim
+    assert planned.flops.total() > 2 * planned.sentences * 8 * 10_000

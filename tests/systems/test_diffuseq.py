@@ -189,3 +189,21 @@ def test_overfits_32_pairs() -> None:
         tokens = system.generate(batch.source, GaussianSampler("x", 10, eta, clamp), seeded()).tokens
         right = (tokens == expected).all(1).float().mean()
         assert right >= 0.9, (eta, clamp, float(right))
+
+
+def test_anchor_is_the_cross_entropy_of_the_prediction(system: DiffuSeqSystem) -> None:
+    """It adds a term and changes no other; without a weight there is none."""
+    plain = {term.name: float(term.total.detach()) for term in system.loss(BATCH, seeded(SEED))}
+    assert "anchor" not in plain
+    predictions: list[Tensor] = []
+    system.denoiser.register_forward_hook(lambda _, __, output: predictions.append(output.detach()))
+    system.anchor = 0.5
+    terms = {term.name: term for term in system.loss(BATCH, seeded(SEED))}
+    assert {name: float(term.total.detach()) for name, term in terms.items() if name != "anchor"} == plain
+    log_probs = (predictions[0] @ system.denoiser.tokens.weight.detach().T).log_softmax(-1)
+    words = system.canvas(BATCH.target)
+    total = sum(-float(log_probs[b, n, words[b, n]]) / 6 for b in range(6) for n in range(6))
+    assert float(terms["anchor"].total.detach()) == pytest.approx(total, rel=1e-4)
+    assert (terms["anchor"].unit, terms["anchor"].factor) == ("sentences", 0.5)
+    with pytest.raises(UserError, match=r"system.anchor must be 0 or above"):
+        DiffuSeqSystem(VOCAB, system.process, system.denoiser, anchor=-1.0)
