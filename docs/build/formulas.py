@@ -1,5 +1,6 @@
 """Formulas as SVG, drawn by matplotlib when the documentation is built: no script, no network, any colour scheme."""
 
+import hashlib
 import html
 import io
 import re
@@ -14,8 +15,8 @@ from matplotlib.mathtext import MathTextParser
 
 ARITHMATEX = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 """What the Markdown extension pymdownx.arithmatex makes of ``$...$`` and ``$$...$$``."""
-SIZE = 11
-"""Size of the letters in points; text is 12 pt, and formulas look larger than text."""
+SIZE = 13.5
+"""Size of the letters in points where text is 12 pt: Computer Modern looks smaller than the font of the text."""
 
 
 def draw_formulas(page: str) -> str:
@@ -42,9 +43,9 @@ def draw(tex: str, display: bool) -> str:
         figure.savefig(file, format="svg", transparent=True)
     svg = re.sub(r"<metadata>.*?</metadata>", "", file.getvalue()[file.getvalue().index("<svg") :], flags=re.DOTALL)
     # Identifiers must be unique on a page, where equal glyphs of other formulas are.
-    prefix = f"m{abs(hash((tex, display))):x}-"
+    prefix = f"m{hashlib.sha256(f'{tex}{display}'.encode()).hexdigest()[:12]}-"
     svg = re.sub(r'(id="|href="#)', rf"\g<1>{prefix}", svg).replace("#123456", "currentColor")
-    em = 12 * 1.0  # points of the surrounding text
+    em = 12  # points of the surrounding text
     style = (
         f"height:{(height + 1) / em:.3f}em;width:{(width + 1) / em:.3f}em;vertical-align:{-(depth + 0.5) / em:.3f}em"
     )

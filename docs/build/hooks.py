@@ -14,8 +14,8 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parent.parent.parent
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]  # also on machines where another copy of rdm is installed
 
-import config_reference
-import formulas
+import config_reference  # noqa: E402
+import formulas  # noqa: E402
 
 OPTIONAL = ("decoding.md", "systems.md", "learning.md", "sharing.md", "playground.md", "report.md")
 """Pages that are listed and linked only if they exist."""
