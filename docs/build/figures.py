@@ -167,7 +167,7 @@ def tatoeba() -> None:
         "absorbing": ("absorbing", ORANGE),
         "multinomial": ("multinomial", PURPLE),
     }
-    shifts = {"RDM-absorbing, vanilla": 7, "RDM-multinomial": -2, "absorbing": -7}
+    shifts = {"RDM-absorbing, vanilla": 7, "RDM-multinomial": -1, "absorbing": -1}
     for system, (name, colour) in looks.items():
         for strategy in ("rdm", "vanilla"):
             found = {

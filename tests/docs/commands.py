@@ -26,7 +26,7 @@ def commands(file: Path) -> list[list[str]]:
 
 
 def python_commands(file: Path) -> Iterator[tuple[str, list[str]]]:
-    """What is run by Python, directly or after ``srun``, ``torchrun`` or a pipe: script or module, and its arguments."""
+    """Script or module, and its arguments, of what is run by Python, also after ``srun``, ``torchrun`` or a pipe."""
     for words in commands(file):
         for index, word in enumerate(words):
             if word.endswith(".py"):
@@ -39,9 +39,10 @@ def python_commands(file: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def composed(arguments: list[str]) -> list[list[str]]:
-    """Lists of overrides that together compose every value of a multirun; flags, placeholders, Hydra's keys are left out.
+    """Lists of overrides that together compose every value of a multirun.
 
-    The first list has the first value of every override, each other list has one more value of one of them.
+    Flags, placeholders and Hydra's own keys are left out. The first list has the first value of every override, each
+    other list has one more value of one of them.
     """
     words = arguments[: arguments.index("<")] if "<" in arguments else arguments
     given = [
