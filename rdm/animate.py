@@ -26,6 +26,7 @@ def main() -> None:
     given = {"steps": arguments.steps, "schedule": arguments.schedule}
     options = {name: value for name, value in given.items() if value is not None}
     (output,) = rdm.load(arguments.run).generate([arguments.text], arguments.decoding, trace=True, **options)
+    assert output.trace is not None
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(animate(output.trace, arguments.text), encoding="utf-8")
     print(f"{output.text}\n{arguments.out}")
