@@ -53,7 +53,7 @@ lint: $(READY)  ## ruff and mypy
 	$(BIN)/mypy
 
 docs: $(READY)  ## build the documentation into site/; warnings are errors
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
 
 package: $(READY)  ## build the wheel and the source distribution into dist/, and check them
