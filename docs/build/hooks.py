@@ -33,7 +33,7 @@ API = {
     "page": "The decoding page and the animated picture.",
 }
 LINK = re.compile(r"(?P<open>!?\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\])\((?P<target>[^)\s]+)\)")
-FENCE = re.compile(r"^[ \t]*(```|~~~)")
+FENCED = re.compile(r"(^[ \t]*```.*?^[ \t]*```)", re.DOTALL | re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -110,11 +110,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return match["text"]
         return match[0]  # a broken link, which the strict build reports
 
-    lines, fenced = [], False
-    for line in markdown.split("\n"):
-        fenced ^= FENCE.match(line) is not None
-        lines.append(line if fenced else LINK.sub(replace, line))
-    return "\n".join(lines)
+    parts = FENCED.split(markdown)  # text and code blocks in turn
+    return "".join(part if index % 2 else LINK.sub(replace, part) for index, part in enumerate(parts))
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:

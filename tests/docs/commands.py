@@ -17,12 +17,23 @@ CONFIGS = {"train.py": "train", "evaluate.py": "evaluate", "generate.py": "gener
 
 def commands(file: Path) -> list[list[str]]:
     """The commands of a document, without comments; placeholders such as ``<run>`` are replaced with a word."""
-    lines = [
-        line
-        for block in BLOCK.findall(file.read_text(encoding="utf-8"))
-        for line in block.replace("\\\n", " ").splitlines()
-    ]
-    return [words for line in lines if (words := shlex.split(PLACEHOLDER.sub("word", line), comments=True))]
+    blocks = BLOCK.findall(file.read_text(encoding="utf-8"))
+    return [words for block in blocks for words in split(PLACEHOLDER.sub("word", block.replace("\\\n", " ")))]
+
+
+def split(block: str) -> Iterator[list[str]]:
+    """The words of each command of a block; quoted text may span lines."""
+    read = ""
+    for line in block.splitlines():
+        read += line + "\n"
+        try:
+            words = shlex.split(read, comments=True)
+        except ValueError:  # no closing quotation yet
+            continue
+        read = ""
+        if words:
+            yield words
+    assert not read, f"no closing quotation: {read}"
 
 
 def python_commands(file: Path) -> Iterator[tuple[str, list[str]]]:
