@@ -21,25 +21,33 @@ from rdm.vocab import Vocab
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "docs" / "figures"
 INK, SOFT = "#111112", "#777778"
-"""Colours that the style sheet inside the file replaces for dark backgrounds."""
 BLUE, GREEN, ORANGE, PURPLE = "#0072b2", "#009e73", "#d55e00", "#cc79a7"
 """Okabe and Ito: told apart by colour-blind readers."""
-STYLE = """<style>
-svg { --ink: #1d2126; --soft: #646c76; }
-@media (prefers-color-scheme: dark) { svg { --ink: #e8eaed; --soft: #99a1ab; } }</style>"""
+COLOURS = {  # drawn, on light and on dark backgrounds
+    "ink": (INK, "#1d2126", "#e8eaed"),
+    "soft": (SOFT, "#646c76", "#99a1ab"),
+    "blue": (BLUE, BLUE, "#56b4e9"),
+    "green": (GREEN, GREEN, "#14b88c"),
+    "orange": (ORANGE, ORANGE, "#f07828"),
+    "purple": (PURPLE, PURPLE, "#d99bc0"),
+}
 SENTENCE = ["the", "small", "dog", "runs", "across", "the", "green", "grass"]
 OTHERS = ["house", "blue", "sings", "table", "of", "seven", "under", "paper", "rain", "walks", "quick", "door"]
 
 
 def save(figure: Figure, name: str) -> None:
-    """Write a figure; ink and grey follow the colour scheme of the reader."""
+    """Write a figure whose colours follow the colour scheme of the reader."""
     file = io.StringIO()
     figure.savefig(file, format="svg", transparent=True, bbox_inches="tight", metadata={"Date": None, "Creator": None})
     svg = file.getvalue()[file.getvalue().index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    svg = svg.replace(INK, "var(--ink)").replace(SOFT, "var(--soft)")
+    for colour, (drawn, _, _) in COLOURS.items():
+        svg = svg.replace(drawn, f"var(--{colour})")
+    light = " ".join(f"--{colour}: {values[1]};" for colour, values in COLOURS.items())
+    dark = " ".join(f"--{colour}: {values[2]};" for colour, values in COLOURS.items())
+    style = f"<style>svg {{ {light} }} @media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}</style>"
     head, _, tail = svg.partition(">")
-    (FOLDER / f"{name}.svg").write_text(f"{head}>{STYLE}{tail}", encoding="utf-8")
+    (FOLDER / f"{name}.svg").write_text(f"{head}>{style}{tail}", encoding="utf-8")
 
 
 def axes(figure: Figure, position: int, count: int, xlabel: str, ylabel: str, title: str = "") -> Axes:
@@ -167,7 +175,7 @@ def tatoeba() -> None:
         "absorbing": ("absorbing", ORANGE),
         "multinomial": ("multinomial", PURPLE),
     }
-    shifts = {"RDM-absorbing, vanilla": 7, "RDM-multinomial": -1, "absorbing": -1}
+    shifts = {"RDM-absorbing, vanilla": 8, "RDM-multinomial": -2, "absorbing": -3}
     for system, (name, colour) in looks.items():
         for strategy in ("rdm", "vanilla"):
             found = {
