@@ -5,7 +5,7 @@ READY := .venv/.ready
 DEMO := outputs/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train test test-slow test-chaos lint package notebook bench soak audit comet clean
+.PHONY: help setup demo train test test-slow test-chaos lint docs package notebook bench soak audit comet clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -14,7 +14,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Setting up .venv (once, two to three minutes)"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --disable-pip-version-check $$(grep '^torch==' constraints.txt)
-	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev,loggers,dashboard,sweeps,playground]'
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev,docs,loggers,dashboard,sweeps,playground]'
 	@touch $@
 
 setup: $(READY)  ## make .venv and install into it
@@ -25,6 +25,15 @@ demo: $(READY)  ## train on generated text, decode, plot BLEU against iterations
 	$(BIN)/python evaluate.py -m ckpt=$(DEMO) decoding=vanilla,rdm decoding.steps=2,4,10 schedule=linear
 	$(BIN)/python generate.py -m ckpt=$(DEMO) trace=true sentences=3 decoding=rdm,vanilla decoding.steps=10 schedule=linear
 	$(BIN)/python -m rdm.report $(DEMO)
+	@echo
+	@echo "Look at"
+	@echo "  $(DEMO)/report.md          the table, and what training took"
+	@echo "  $(DEMO)/iterations.png     BLEU against iterations; also speed.png, ablation.png"
+	@echo "  $(DEMO)/decoding.html      three sentences, iteration by iteration: open it in a browser"
+	@echo "Try next (source .venv/bin/activate)"
+	@echo "  python generate.py ckpt=$(DEMO) interactive=true"
+	@echo "  python evaluate.py -m ckpt=$(DEMO) decoding=rdm,rdm_commit decoding.steps=4"
+	@echo "  python train.py diffusion=rdm_multinomial hydra.run.dir=outputs/multinomial"
 
 train: $(READY)  ## train with the defaults; ARGS="diffusion=rdm_multinomial ..." overrides them
 	$(BIN)/python train.py $(ARGS)
@@ -42,6 +51,10 @@ lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(READY)  ## build the documentation into site/; warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open site/index.html"
 
 package: $(READY)  ## build the wheel and the source distribution into dist/, and check them
 	rm -rf dist
@@ -70,5 +83,5 @@ comet:  ## COMET of saved hypotheses, in an environment of its own: make comet F
 	.venv-comet/bin/python scripts/comet_score.py $(FILE) $(ARGS)
 
 clean:  ## remove caches and outputs, keep .venv
-	rm -rf outputs dist data/cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf outputs dist site data/cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,66 @@
+"""README.md: its tables agree with conf/ and with the rows, its links and its picture exist."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import yaml
+
+from tests.scripts import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+FIGURES = ROOT / "docs" / "figures"
+sys.path.insert(0, str(ROOT / "docs" / "build"))
+
+
+def test_table_of_what_is_inside_is_that_of_conf() -> None:
+    import inside
+
+    assert inside.with_table(README) == README, "run: python docs/build/inside.py"
+
+
+def test_links_exist() -> None:
+    """Also those of the pages below docs; pages that are written elsewhere may be missing."""
+    import hooks
+
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    for page in pages:
+        text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        targets = re.findall(r"\]\(([^)#\s]+)|src=\"([^\"]+)\"", text)
+        for target in (first or second for first, second in targets):
+            if target.startswith("http") or Path(target).name in hooks.OPTIONAL:
+                continue
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
+
+
+def test_results_are_those_of_the_rows() -> None:
+    rows = [json.loads(line) for line in (ROOT / "results" / "tatoeba_20000.jsonl").read_text().splitlines()]
+    measured = {
+        (row["system"], row["strategy"]): f"{row['metrics']['sacrebleu']['value']:.2f}"
+        for row in rows
+        if row["steps"] == 10 and (row["strategy"] == "vanilla" or row["schedule"] == "Cosine()")
+    }
+    lines = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|$", README, re.MULTILINE)
+    assert len(lines) == 4
+    for system, vanilla, adaptive in lines:
+        assert (measured[system, "vanilla"], measured[system, "rdm"]) == (vanilla, adaptive)
+    assert "49.80" in (ROOT / "RESULTS.md").read_text(encoding="utf-8")
+
+
+def test_pictures_are_small_and_follow_the_colour_scheme() -> None:
+    files = list(FIGURES.glob("*.svg"))
+    assert FIGURES / "decoding.svg" in files
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        assert len(text) < 500_000
+        assert "prefers-color-scheme: dark" in text
+        assert "<script" not in text
+
+
+def test_length_and_citation() -> None:
+    assert len(README.splitlines()) <= 170
+    paper = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["preferred-citation"]
+    assert paper["title"] in README
+    for author in paper["authors"]:
+        assert f"{author['family-names']}, {author['given-names']}" in README
