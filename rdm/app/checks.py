@@ -184,7 +184,7 @@ def check_training_files(config: DictConfig) -> None:
     both = config.data.get("hold_out") and config.data.get("valid") and {"data.valid", "+data.valid"} & typed
     require(not both, f"data.valid={config.data.get('valid')} and data.hold_out cannot be combined: leave one out")
     if config.ckpt is not None:
-        other = RunFolder.open(config.ckpt)
+        other = RunFolder.open(config.ckpt, trust=trusted_packages(config.trust))
         message = f"ckpt: {other.origin} is an exported model without training state; start a new run with init="
         require(not other.exported, message)
     if config.data.get("corpus") is not None:
