@@ -13,7 +13,7 @@ from rdm.decoding.routing import Commit
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Linear
 from rdm.errors import UserError
-from rdm.evaluation.decode import decode_sources
+from rdm.evaluation.generation import decode_sources
 from rdm.evaluation.metrics.corpus import sacre_bleu
 from tests.builders import batch_of, overfit, tiny_system, toy_data
 
@@ -46,7 +46,7 @@ def test_equals_separate_decodings(model: Any) -> None:
     scores = {}
     for count, weight in CASES:
         decoding = sampler(count, selection=LengthAwareScore(weight))
-        outputs = decode_sources(model.system, decoding, model.codec, questions.rows, 3, seed=0, progress=False)
+        outputs = decode_sources(model.system, decoding, model.codec, questions.rows, 3, seed=0)
         scores[count, weight] = sacre_bleu(outputs.texts, questions.references)[0]
     assert {key: found[key] for key in CASES} == pytest.approx(scores)
     assert len(set(scores.values())) > 1

@@ -23,7 +23,9 @@ def test_values_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("score", "expected"), [(Confidence(), [0, 2]), (Margin(), [2, 3]), (NegativeEntropy(), [0, 2])], ids=str
+    ("score", "expected"),
+    [(Confidence(), [0, 2]), (Margin(), [2, 3]), (NegativeEntropy(), [0, 2])],
+    ids=["confidence", "margin", "entropy"],
 )
 def test_chosen_tokens(score: Score, expected: list[int]) -> None:
     """The two best of four noisy tokens."""
