@@ -56,10 +56,11 @@ docs: $(READY)  ## build the documentation into site/; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
 
-package: $(READY)  ## build the wheel and the source distribution into dist/, and check them
+package: $(READY)  ## build the wheel and the source distribution into dist/, check them, use the wheel outside the clone
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist .
 	$(BIN)/twine check --strict dist/*
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'slow or not slow' tests/test_package.py
 
 notebook: $(READY)  ## execute examples/quickstart.ipynb (about two minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python examples/execute.py

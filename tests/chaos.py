@@ -133,6 +133,7 @@ class Attempt:
             scripts._run(
                 {
                     "arguments": arguments,
+                    "folder": str(scripts.ROOT),
                     "stdin": "/dev/null",
                     "stdout": str(self.log),
                     "stderr": str(self.log),

@@ -60,8 +60,7 @@ SCRIPTS = {"metrics": "evaluate", "hardware": "plan"}  # all other groups are th
 SOMETIMES_UNUSED = {
     "data.examples",  # used by rdm.plan only
     "data.vocabulary",  # of tokenizers that are trained on the corpus
-    *(f"diffusion.denoiser.{key}" for key in ("_target_", "network", "time", "self_conditioning", "target_length")),
-    "diffusion.denoiser.length_head",  # of system=diffusion
+    "diffusion.denoiser",  # of system=diffusion
     "diffusion.label_smoothing",  # of the cross-entropy, not of the bound
     "diffusion.length_factor",  # of a length head
     *(f"diffusion.length_head.{key}" for key in ("_target_", "dim", "max_length")),

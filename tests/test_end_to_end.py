@@ -232,6 +232,7 @@ def test_ddp_on_two_processes(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["ddp"]
 
 
+@pytest.mark.slow
 def test_fsdp_on_two_processes(tmp_path: Path) -> None:
     """FSDP on the CPU trains, samples with EMA weights and saves full checkpoints, from which a run can continue."""
     overrides = ["trainer=fsdp", "trainer.accelerator=cpu", "trainer.precision=32-true", "trainer.devices=2"]

@@ -40,6 +40,7 @@ def test_wheel_has_the_configuration_and_the_files_beside_the_modules(wheel: Pat
     assert not [name for name in names if name.startswith(("tests", "data", "outputs"))]
 
 
+@pytest.mark.slow
 def test_installed_package_trains_and_generates_outside_the_clone(wheel: Path, tmp_path: Path) -> None:
     """With the packages of this environment, but its own copy of rdm, and a router in the working directory."""
     site = tmp_path / "site"

@@ -27,7 +27,7 @@ UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "shelve
 UNSAFE_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen"}
 UNSAFE_METHODS = {"register_new_resolver", "unsafe_load", "full_load"}
 # Modules that build objects from configurations of the repository, or that have been checked by their caller.
-CHECKED_BY_CALLER = {"rdm/bench/cases.py", "rdm/plan/estimate.py"}
+CHECKED_BY_CALLER = {"rdm/bench/cases.py", "rdm/plan/estimate.py", "scripts/optimizer_cost.py"}
 # The only resolver of the package: it names the folder of a job.
 KNOWN = {"rdm/app/composition.py": ["calls OmegaConf.register_new_resolver"]}
 UNSAFE_KEYWORDS = {"shell", "trust_remote_code", "allow_pickle"}

@@ -183,6 +183,7 @@ def check_training_files(config: DictConfig) -> None:
     typed = {override.partition("=")[0] for override in HydraConfig.get().overrides.task}
     both = config.data.get("hold_out") and config.data.get("valid") and {"data.valid", "+data.valid"} & typed
     require(not both, f"data.valid={config.data.get('valid')} and data.hold_out cannot be combined: leave one out")
+    require(config.trust is None or config.ckpt is not None, "trust has no effect without ckpt: leave it out")
     if config.ckpt is not None:
         other = RunFolder.open(config.ckpt, trust=trusted_packages(config.trust))
         message = f"ckpt: {other.origin} is an exported model without training state; start a new run with init="
@@ -265,7 +266,7 @@ def check_parts(config: DictConfig) -> None:
     require("_target_" in config.decoding, message)
     weighted = "reweighting" in config.system.get("objective", {})
     require(weighted or not config.get("reweighting"), f"reweighting: the loss of {config.name} has no weights")
-    denoiser = OmegaConf.select(config, "diffusion.denoiser._target_", default=SEQ2SEQ_DENOISER)
+    denoiser = OmegaConf.select(config, "diffusion.denoiser", default=SEQ2SEQ_DENOISER)
     seq2seq = denoiser == SEQ2SEQ_DENOISER or not getattr(get_class_of(config.system), "open_ended", False)
     require(seq2seq, f"diffusion={config.name} has a denoiser with a source: it is not for system=lm")
     unused = unused_keys(config, READ["train"])

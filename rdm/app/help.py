@@ -34,9 +34,9 @@ def help_text(script: str) -> str:
 
 
 def _describe_group(group: str, meaning: str, fixed: bool) -> str:
-    described = [f"  {group:<14}{meaning}", _wrap(" ".join(choices(group)), indent=18)]
+    described = [f"  {group:<18}{meaning}", _wrap(" ".join(choices(group)), indent=20)]
     parts = [] if fixed else subgroups(group)
-    described += [_wrap(f"{each}: {' '.join(choices(each))}", indent=18) for each in parts]
+    described += [_wrap(f"{each}: {' '.join(choices(each))}", indent=20) for each in parts]
     return "\n".join(described)
 
 

@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rdm.app.hub_models import find_on_hub
-from rdm.app.trust import check_foreign
+from rdm.app.trust import check_foreign, strings
 from rdm.errors import UserError, require
 from rdm.files import write_text
 from rdm.hashing import settings_hash
@@ -70,12 +70,16 @@ def to_yaml(config: DictConfig) -> str:
     """The configuration of a run as YAML.
 
     Interpolations stay, so that overriding ``data.root`` of a trained run changes what refers to it. Values that only
-    Hydra can resolve are resolved now, and the section of a sweep is left out.
+    Hydra can resolve are resolved now, and so is every ``_target_``, which :mod:`rdm.app.trust` wants to see literally.
+    The section of a sweep is left out.
     """
     saved = OmegaConf.create(OmegaConf.to_container(config, resolve=False))
     assert isinstance(saved, DictConfig)
     saved.pop("sweep", None)
     saved.run_dir = config.run_dir
+    for key, value in strings(OmegaConf.to_container(saved, resolve=False)):
+        if key.endswith("._target_") and "${" in value:
+            OmegaConf.update(saved, key, OmegaConf.select(config, key))
     return OmegaConf.to_yaml(saved, resolve=False)
 
 

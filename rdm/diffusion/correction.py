@@ -19,9 +19,8 @@ from rdm.terms import Term
 
 
 @torch.no_grad()
-def predict(denoise: Denoise, noised: NoisedBatch, chosen: Tensor) -> Tensor:
-    """Return ``x_t`` with the argmax of the denoiser at the ``chosen [R, N]`` positions, without a gradient."""
-    positions = chosen.nonzero(as_tuple=True)
+def predict(denoise: Denoise, noised: NoisedBatch, positions: tuple[Tensor, ...]) -> Tensor:
+    """Return ``x_t`` with the argmax of the denoiser at ``positions``, without a gradient."""
     return noised.x_t.index_put(positions, denoise(noised.x_t, noised.t, positions).argmax(-1))
 
 
@@ -51,8 +50,8 @@ class Smart(ReweightedCrossEntropy):
         process: DiffusionProcess,
         generator: torch.Generator | None = None,
     ) -> list[Term]:
-        own = predict(denoise, noised, noised.learnable)
-        positions = noised.learnable.nonzero(as_tuple=True)
+        positions = noised.learnable.nonzero(as_tuple=True)  # the only device synchronisation of the step
+        own = predict(denoise, noised, positions)
         draws = self.copies.draw(process, own, generator)
         total = torch.zeros((), device=own.device)
         for x_t, t in draws:
@@ -116,4 +115,4 @@ class MaskAndCorrect(ReweightedCrossEntropy):
         """Return the argmax ``[R, N]`` of a pass in which all learnable positions are noise."""
         noise = torch.where(noised.learnable, process.noise.sample(noised.x0), noised.x0)
         last = torch.full_like(noised.t, process.num_steps)
-        return predict(denoise, replace(noised, x_t=noise, t=last), noised.learnable)
+        return predict(denoise, replace(noised, x_t=noise, t=last), noised.learnable.nonzero(as_tuple=True))

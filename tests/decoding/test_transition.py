@@ -165,7 +165,7 @@ def test_block_decoding_is_a_router() -> None:
 
 def test_arguments_of_a_custom_router_are_described() -> None:
     sampler = make_sampler(Blocks(size=3), 5)
-    assert sampler.describe()["transition"] == {"class": "Blocks", "size": 3}
+    assert sampler.describe()["transition"] == {"class": "tests.decoding.test_transition.Blocks", "size": 3}
 
 
 def test_memo_is_empty_at_the_start_of_every_run() -> None:

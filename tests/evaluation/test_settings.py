@@ -83,8 +83,8 @@ def test_router_argument_reaches_row_hash_and_table() -> None:
     """An argument of a new class needs no entry anywhere."""
     rows = [make_row(Toy("toy", 4, Router(patience)), value="x" * int(10 * patience)) for patience in (0.5, 0.9)]
     assert [row["decoding"]["router"] for row in rows] == [
-        {"class": "Router", "patience": 0.5},
-        {"class": "Router", "patience": 0.9},
+        {"class": "tests.evaluation.test_settings.Router", "patience": 0.5},
+        {"class": "tests.evaluation.test_settings.Router", "patience": 0.9},
     ]
     assert rows[0]["evaluation"] != rows[1]["evaluation"]
     assert iterations_table(rows, "length")[1] == [
@@ -108,7 +108,7 @@ def test_decoding_settings_have_no_duplicates_of_name_and_steps() -> None:
         "strategy": "toy",
         "steps": 4,
         "candidates": 1,
-        "decoding": {"class": "Toy", "router": None, "patience": 1},
+        "decoding": {"class": "tests.evaluation.test_settings.Toy", "router": None, "patience": 1},
     }
 
 
@@ -122,12 +122,16 @@ def test_scorer_argument_reaches_row_hash_and_table() -> None:
 def test_components_of_different_classes_are_labelled_by_class() -> None:
     """Arguments of one class alone add nothing to the label; those that vary within a class do."""
     decodings = [Toy("toy", 4, router) for router in (Committing(), Eager(), None)]
-    assert labels(*map(make_row, decodings)) == ["toy, router Committing", "toy, router Eager", "toy, router None"]
+    assert labels(*map(make_row, decodings)) == [
+        "toy, router tests.evaluation.test_settings.Committing",
+        "toy, router tests.evaluation.test_settings.Eager",
+        "toy, router None",
+    ]
     varied = [Toy("toy", 4, router) for router in (Committing(window=1), Committing(window=2), Eager())]
     assert labels(*map(make_row, varied)) == [
-        "toy, router Committing, window 1",
-        "toy, router Committing, window 2",
-        "toy, router Eager",
+        "toy, router tests.evaluation.test_settings.Committing, window 1",
+        "toy, router tests.evaluation.test_settings.Committing, window 2",
+        "toy, router tests.evaluation.test_settings.Eager",
     ]
 
 
@@ -192,7 +196,10 @@ def test_rows_with_text_settings_are_told_from_new_rows() -> None:
     old = {key: value for key, value in make_row(Toy("toy", 4)).items() if key != "decoding"}
     linear, cosine = ({**old, "schedule": schedule, "candidates": 5} for schedule in ("Linear()", "Cosine()"))
     assert labels(linear, cosine) == ["toy, schedule Linear()", "toy, schedule Cosine()"]
-    assert labels(linear, make_row(Toy("toy", 4))) == ["toy, decoding recorded as text", "toy, decoding Toy"]
+    assert labels(linear, make_row(Toy("toy", 4))) == [
+        "toy, decoding recorded as text",
+        "toy, decoding tests.evaluation.test_settings.Toy",
+    ]
     assert compared_settings(linear, ["length"])["decoding.candidates"] == 5
 
 

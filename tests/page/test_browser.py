@@ -103,7 +103,7 @@ def test_page_shows_the_trace_of_a_model(page: webdriver.Chrome, tmp_path: Path)
             assert words == [token.text for token in step.tokens]
         press(page, Keys.ARROW_RIGHT)
     states = {token.state for each in trajectories for step in each.steps for token in step.tokens}
-    assert states == set(TokenState)
+    assert states == set(TokenState) - {TokenState.DELETED}  # of systems that delete tokens
 
 
 def test_slider_moves_by_mouse_and_keys(page: webdriver.Chrome) -> None:

@@ -93,7 +93,13 @@ def test_server_prints_its_address_and_ends_with_ctrl_c(run: Path, busy: bool) -
     command = [sys.executable, "-c", SHORTER, f"ckpt={run}", "host=0.0.0.0", "port=0"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     server = subprocess.Popen(
-        command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command,
+        cwd=ROOT,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job ignores it
     )
     try:
         assert server.stdout is not None

@@ -15,6 +15,7 @@ def offer(kind: str) -> Offer:
     return make_offer(kind, untrained(kind))
 
 
+@pytest.mark.slow
 def test_offered_decodings_are_those_the_model_accepts() -> None:
     for kind in KINDS:
         assert offer(kind).strategies[0].name == "as_trained"

@@ -37,7 +37,8 @@ def test_accumulation_does_not_change_the_gradient(
     assert_same(reference, torch.load(tmp_path / "parts.pt"))
 
 
-@pytest.mark.parametrize(("strategy", "accumulate"), [("ddp", 1), ("ddp", 2), ("sharded", 1), ("sharded", 2)])
+@pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("strategy", ["ddp", "sharded"])
 def test_number_of_ranks_does_not_change_the_gradient(
     reference: dict[str, Tensor], tmp_path: Path, strategy: str, accumulate: int
 ) -> None:
@@ -49,7 +50,8 @@ def test_number_of_ranks_does_not_change_the_gradient(
     assert max((reference[name] - shared[name]).abs().max() for name in reference) < 1e-6 * largest
 
 
-@pytest.mark.parametrize("name", RECIPES)
+# The objectives of these two draw positions of their own, and other ones if the batch is wider.
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in ("cmlm_smart", "cmlmc")])
 def test_padding_does_not_change_the_gradient(name: str) -> None:
     """Padding of source and target changes neither the loss nor its gradient."""
     data = toy_data(train=12)

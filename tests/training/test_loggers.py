@@ -36,6 +36,7 @@ def test_group_tags_and_summary(tmp_path: Path) -> None:
     assert job() != job()
 
 
+@pytest.mark.slow
 def test_sweep_with_wandb(tmp_path: Path) -> None:
     """One W&B run per job of training and evaluation, tagged with its choices; the API key is in no file."""
     environment = {"WANDB_MODE": "offline", "WANDB_API_KEY": KEY}

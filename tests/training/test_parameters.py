@@ -20,6 +20,10 @@ SYSTEMS = [
 ]
 
 
+PASSES = {"system=cmlmc": 3, "diffusion=cmlmc": 3, "system=levt": 3}
+"""Systems with passes at several sets of positions in a step: one synchronisation each."""
+
+
 class Synchronisations(TorchDispatchMode):
     """Counts conversions of masks to positions, whose number has to be copied from the device."""
 
@@ -41,7 +45,7 @@ def test_all_parameters_get_a_gradient(override: str) -> None:
     with Synchronisations() as synchronisations:
         torch.stack([term.total for term in system.loss(batch)]).sum().backward()
     assert [name for name, parameter in system.named_parameters() if parameter.grad is None] == []
-    assert synchronisations.count <= 1
+    assert synchronisations.count <= PASSES.get(override, 1)
 
 
 def test_ddp_does_not_search_for_unused_parameters() -> None:
