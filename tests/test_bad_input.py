@@ -94,7 +94,7 @@ TRAIN: list[tuple[list[str], str]] = [
     (["ckpt=nowhere"], "ckpt: nowhere does not exist"),
     (["ckpt={world}/folder"], "is not a run folder (it has no config.yaml)"),
     (["ckpt={world}/cut_checkpoint/checkpoints/last.ckpt"], "is not a readable checkpoint"),
-    (["ckpt={world}/run", "model.dim=64"], "was trained with system.denoiser.network.dim=32, but here it is 64"),
+    (["ckpt={world}/run", "model.dim=64"], "was trained with system.denoiser.length_head.dim=32, but here it is 64"),
     (["ckpt={world}/run", "data.corpus.seed=5"], "is not that of this data; use the data it was trained on"),
     (["data.cache={world}/file"], "choose another folder with data.cache=..."),
     (["hydra.run.dir={world}/file/run"], "{world}/file/run cannot be read or written: Not a directory"),

@@ -207,7 +207,7 @@ def test_baselines(system: str, decoding: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("system", "strategy", "takes", "refuses"),
-    [("lm", "rdm", "steps", "max_tokens"), ("ar_lm", "left_to_right", "max_tokens", "steps")],
+    [("lm", "rdm", "steps", "beam_size"), ("ar_lm", "left_to_right", "max_tokens", "steps")],
 )
 def test_language_models(system: str, strategy: str, takes: str, refuses: str, tmp_path: Path) -> None:
     """They continue prompts; an option of the other kind of decoding is refused."""

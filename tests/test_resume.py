@@ -155,7 +155,7 @@ def test_a_checkpoint_of_another_model(run: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     train(other, "trainer.max_steps=3", "model.dim=32")
     shutil.copy(other / "checkpoints" / "step_0000003.ckpt", run / "checkpoints" / "last.ckpt")
-    message = "step_0000008.ckpt was trained with system.denoiser.network.dim=32, but here it is 16"
+    message = "step_0000008.ckpt was trained with system.denoiser.length_head.dim=32, but here it is 16"
     assert message in script("evaluate.py", f"ckpt={run}", code=2).stderr
     assert message in train(run, "resume=auto", code=2).stderr
 

@@ -95,7 +95,7 @@ def test_help_lists_the_groups_of_the_script_with_their_choices(name: str) -> No
     for group, meaning in groups_of(name).items():
         assert any(line.split(maxsplit=1) == [group, meaning] for line in groups if line.strip())
         assert set(choices(group)) <= set(" ".join(groups).split())
-    assert "_base" not in " ".join(groups)
+    assert "_base" not in " ".join(groups).split()
     assert f"python {name}.py" in lines[2]
     assert any(line.startswith("  ckpt: null") and "#" in line for line in lines)
 

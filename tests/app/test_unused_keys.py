@@ -83,6 +83,7 @@ NOT_RECORDED = {
     "distil",  # decides the use of generate.py, in checks.generation_use
     "interactive",
     "job_type",  # referred to by logger=wandb
+    "trust",  # in checks.check_training_files
 }
 
 

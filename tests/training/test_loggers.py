@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import wandb
 
 from rdm.training.loggers import log_row, wandb_logger
