@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rdm.errors import UserError
     from rdm.evaluation.generation import Generated, ScoredText, SentenceScore
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Evaluation", "Generated", "Model", "ScoredText", "SentenceScore", "UserError", "load"]
 
 _LOCATIONS = {

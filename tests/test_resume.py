@@ -182,6 +182,7 @@ def test_full_disk(tmp_path: Path, devices: list[str]) -> None:
     train(tmp_path, *devices, "resume=auto")
 
 
+@pytest.mark.slow
 def test_wandb_resumes_the_same_run(tmp_path: Path) -> None:
     stopped(tmp_path, "logger=wandb", steps=2, code=143)
     train(tmp_path, "logger=wandb", "resume=auto")

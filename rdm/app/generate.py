@@ -9,8 +9,9 @@ from rich.console import Console
 from rdm.app.checks import STDIN, check_generation, generation_use, overridden_keys
 from rdm.app.distil import distil
 from rdm.app.line_files import generate_lines, score_lines, standard_input, typed_lines
-from rdm.app.model import Model, check_nbest
+from rdm.app.model import Model
 from rdm.app.open_model import load_configured, load_teacher
+from rdm.app.trained_model import check_nbest
 from rdm.data.questions import EvaluationQuestions
 from rdm.decoding.base import Decoding
 from rdm.errors import UserError, require

@@ -71,6 +71,7 @@ def test_every_job_composes(name: str) -> None:
             check_types(config.decoding, "decoding")
 
 
+@pytest.mark.slow
 def test_sweeps_on_the_data_of_the_paper() -> None:
     """One word changes the data; the experiments it then names exist."""
     assert set(TASKS) == {name for name in SWEEPS if values("train", f"sweep={name}")}
@@ -271,6 +272,7 @@ def test_a_sweep_of_evaluations(trained: tuple[Path, str], tmp_path: Path) -> No
     assert sum(len(rows(run)) for run in runs(folder)) == 10
 
 
+@pytest.mark.slow
 def test_parallel_jobs_lose_no_row(trained: tuple[Path, str], tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
     done = script(

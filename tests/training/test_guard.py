@@ -120,6 +120,7 @@ def test_overflow_is_left_to_the_loss_scaler(tmp_path: Path) -> None:
         Poisoned(at=1).fit(Guard(str(tmp_path)), plugins=[precision(2.0)])
 
 
+@pytest.mark.slow
 def test_two_ranks_skip_the_same_step(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.training.guarded", str(tmp_path)]
     done = subprocess.run(command, timeout=300, capture_output=True, text=True)
