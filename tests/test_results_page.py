@@ -23,6 +23,7 @@ def page() -> list[str]:
     return tables((ROOT / "RESULTS.md").read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_tables_are_those_of_the_report(page: list[str], tmp_path: Path) -> None:
     files = [write_report(read_results([file]), tmp_path / file.stem)[0] for file in ROWS]
     reported = {table for file in files for table in tables(file.read_text(encoding="utf-8"))}

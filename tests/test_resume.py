@@ -84,6 +84,7 @@ def test_ckpt_continues_in_a_new_folder(unbroken: Path, tmp_path: Path) -> None:
     assert_same_run(unbroken, tmp_path / "second")
 
 
+@pytest.mark.slow
 def test_a_signal_stops_both_ranks_after_the_same_step(tmp_path: Path) -> None:
     """Whether it is sent to one rank or to the process that launched them."""
     train(tmp_path / "unbroken", *DDP)

@@ -118,6 +118,7 @@ def test_section_is_measured_printed_and_drawn(
     assert (tmp_path / "bench.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_official_rates_belong_to_measured_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """And all cases can be built."""
     monkeypatch.setattr(cases, "time_action", lambda section, name, *_: (section, name))

@@ -20,6 +20,8 @@ from tests.scripts import script
 from tests.test_end_to_end import SMALL
 from tests.wandb_files import OfflineRun, read_offline_run
 
+pytestmark = pytest.mark.slow  # a sweep with W&B comes first
+
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -62,7 +62,7 @@ FEWER_STEPS = {"cmlm_smart": 250, "cmlmc": 200, "disco": 250}
 """Systems with several passes in a step, or that learn faster than in 400 steps."""
 
 
-SLOW = ("cmlm_smart", "rdm_mixture", "multinomial", "absorbing", "cmlmc")
+SLOW = ("cmlm_smart", "rdm_mixture", "multinomial", "absorbing", "cmlmc", "cmlm", "rdm_multinomial")
 """Trained by ``make test-slow``: the tests of their losses cover what differs from a system that is trained here."""
 
 

@@ -38,7 +38,7 @@ def test_accumulation_does_not_change_the_gradient(
 
 
 @pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
-@pytest.mark.parametrize("strategy", ["ddp", "sharded"])
+@pytest.mark.parametrize("strategy", [pytest.param("ddp", marks=pytest.mark.slow), "sharded"])
 def test_number_of_ranks_does_not_change_the_gradient(
     reference: dict[str, Tensor], tmp_path: Path, strategy: str, accumulate: int
 ) -> None:
