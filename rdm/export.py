@@ -10,7 +10,7 @@ trust=<package>  package outside rdm, or several with commas, whose classes the 
 import sys
 from pathlib import Path
 
-from rdm.app.arguments import help_requested, key_values, trust_argument
+from rdm.app.arguments import command, help_requested, key_values, trust_argument
 from rdm.app.scripts import run_module
 from rdm.app.targets import add_working_directory
 from rdm.errors import require
@@ -38,7 +38,7 @@ def main() -> None:
     trust = trust_argument(sys.argv[1:])
     model = load(values["ckpt"], average=int(average), best=best == "true", device="cpu", trust=trust)
     export_model(model, folder)
-    print(f"wrote {folder}: rdm.load({str(folder)!r}), or python evaluate.py ckpt={folder}")
+    print(f"wrote {folder}: rdm.load({str(folder)!r}), or {command('evaluate')} ckpt={folder}")
 
 
 def run() -> None:
