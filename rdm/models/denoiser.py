@@ -95,7 +95,7 @@ class Seq2SeqDenoiser(Denoiser):
     Args:
         network: the Transformer.
         time, self_conditioning: see :class:`Denoiser`.
-        target_length: what the decoder is told about the length of the target; by default nothing.
+        target_length: how the target length is added to the decoder input; by default not at all.
         length_head: predicts the length from the encoder states; by default from their mean.
 
     >>> import torch

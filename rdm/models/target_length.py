@@ -1,4 +1,4 @@
-"""What the decoder of a denoiser is told about the length of its target, besides the padding mask.
+"""How the target length is added to the decoder input of a denoiser, besides the padding mask.
 
 A position counted from the start does not say how far away the end is. Config group: ``diffusion/target_length``.
 """
