@@ -21,6 +21,7 @@ from rdm.decoding.transition import (
     Router,
     State,
     actions,
+    probability,
     require_text_noise,
     top_k,
 )
@@ -55,8 +56,7 @@ class Threshold(Adaptive):
 
     def __init__(self, threshold: float = 0.9) -> None:
         super().__init__()
-        require(0 <= threshold <= 1, f"decoding.transition.threshold must be a probability in [0, 1], got {threshold}")
-        self.threshold = threshold
+        self.threshold = probability("threshold", threshold)
 
     def accepted(self, state: State) -> Tensor:
         best = top_k(state.scores, torch.ones_like(state.count), state.noisy)
@@ -102,10 +102,9 @@ class KLASS(Adaptive):
 
     def __init__(self, threshold: float = 0.6, max_divergence: float = 0.015, history: int = 2) -> None:
         super().__init__()
-        require(0 <= threshold <= 1, f"decoding.transition.threshold must be a probability in [0, 1], got {threshold}")
         require(max_divergence >= 0, f"decoding.transition.max_divergence must not be negative, got {max_divergence}")
         require(history >= 1, f"decoding.transition.history must be at least 1, got {history}")
-        self.threshold, self.max_divergence, self.history = threshold, max_divergence, history
+        self.threshold, self.max_divergence, self.history = probability("threshold", threshold), max_divergence, history
 
     def accepted(self, state: State) -> Tensor:
         stable = self._stable_iterations(state) >= self.history
@@ -197,9 +196,7 @@ class Editing(Threshold):
 
     def __init__(self, threshold: float = 0.9, edit_threshold: float = 0.95) -> None:
         super().__init__(threshold)
-        valid = 0 <= edit_threshold <= 1
-        require(valid, f"decoding.transition.edit_threshold must be a probability in [0, 1], got {edit_threshold}")
-        self.edit_threshold = edit_threshold
+        self.edit_threshold = probability("edit_threshold", edit_threshold)
 
     def active(self, progress: Progress) -> Tensor:
         return progress.free & ~self._settled(progress)[:, None]

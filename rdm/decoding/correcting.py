@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from rdm.decoding.proposal import token_log_probs
-from rdm.decoding.remasking import probability
 from rdm.decoding.routing import Ancestral
 from rdm.decoding.schedule import steps_to_visit
-from rdm.decoding.transition import Action, Outcome, Progress, State, require_text_noise, top_k
+from rdm.decoding.transition import Action, Outcome, Progress, State, probability, require_text_noise, top_k
 from rdm.diffusion.process import DiffusionProcess
 
 
@@ -33,20 +32,11 @@ class Psi(Ancestral):
         eta: upper bound of ``sigma``; 0 is ancestral sampling.
     """
 
+    any_number_of_steps = True
+
     def __init__(self, eta: float = 0.02) -> None:
         super().__init__()
         self.eta = probability("eta", eta)
-
-    def plan(
-        self,
-        process: DiffusionProcess,
-        steps: int,
-        free: Tensor,
-        memo: dict[str, Any],
-        generator: torch.Generator | None,
-    ) -> list[int]:
-        """Return ``steps`` even strides; with more than ``T`` of them, steps are visited repeatedly."""
-        return steps_to_visit(process.num_steps, steps)
 
     def active(self, progress: Progress) -> Tensor:
         return progress.free

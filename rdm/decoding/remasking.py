@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from rdm.decoding.schedule import steps_to_visit
-from rdm.decoding.transition import Progress, Router, State, actions
+from rdm.decoding.transition import Progress, Router, State, actions, probability
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 
@@ -32,16 +32,7 @@ from rdm.errors import require
 class Remasking(Router):
     """Base class of the ReMDM routers, which differ in ``sigma``."""
 
-    def plan(
-        self,
-        process: DiffusionProcess,
-        steps: int,
-        free: Tensor,
-        memo: dict[str, Any],
-        generator: torch.Generator | None,
-    ) -> list[int]:
-        """Return ``steps`` even strides; with more than ``T`` of them, steps are visited repeatedly."""
-        return steps_to_visit(process.num_steps, steps)
+    any_number_of_steps = True
 
     def active(self, progress: Progress) -> Tensor:
         return progress.noisy
@@ -149,9 +140,3 @@ class ReMDMLoop(Remasking):
         """Return the step of 1..T whose ``alpha`` is nearest to ``alpha_on``."""
         alpha = process.schedule.alpha(torch.arange(1, process.num_steps + 1))
         return 1 + int((alpha - self.alpha_on).abs().argmin())
-
-
-def probability(name: str, value: float) -> float:
-    """Return ``value`` if it lies in [0, 1]."""
-    require(0 <= value <= 1, f"decoding.transition.{name} must lie in [0, 1], got {value}")
-    return value

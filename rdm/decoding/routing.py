@@ -5,16 +5,12 @@
 {'class': 'Unconditional', 'gumbel_scale': 1.0, 'sent_back_interpolates': False, 'score': None}
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from rdm.cross_entropy import rows_at_once
-from rdm.decoding.schedule import steps_to_visit
 from rdm.decoding.scores import Confidence, Score
 from rdm.decoding.transition import Action, Outcome, Progress, Router, State, Transition, actions, top_k
-from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 
 
@@ -97,6 +93,8 @@ class P2(Unconditional):
         gumbel_scale, sent_back_interpolates, score: see :class:`TopK`.
     """
 
+    any_number_of_steps = True
+
     def __init__(
         self,
         eta: float = 1.0,
@@ -107,17 +105,6 @@ class P2(Unconditional):
         super().__init__(gumbel_scale, sent_back_interpolates, score)
         require(eta >= 0, f"decoding.transition.eta must be 0 or greater, got {eta}")
         self.eta = eta
-
-    def plan(
-        self,
-        process: DiffusionProcess,
-        steps: int,
-        free: Tensor,
-        memo: dict[str, Any],
-        generator: torch.Generator | None,
-    ) -> list[int]:
-        """Return ``steps`` even strides; with more than ``T`` of them, steps are visited repeatedly."""
-        return steps_to_visit(process.num_steps, steps)
 
     def scores(self, state: State) -> Tensor:
         scores = super().scores(state)

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -101,6 +101,9 @@ class Transition(Described, ABC):
     ``network_steps``, ``step`` and ``finished``.
     """
 
+    any_number_of_steps: ClassVar[bool] = False
+    """Whether more iterations than the ``T`` steps of training make sense; some steps are then visited repeatedly."""
+
     def check_noise(self, process: DiffusionProcess) -> None:
         """Raise a :class:`~rdm.errors.UserError` if this transition makes no sense for the noise: by default never."""
 
@@ -114,8 +117,9 @@ class Transition(Described, ABC):
     ) -> list[int]:
         """Return the steps to visit, from ``T`` (or below) down to 0, or raise if ``steps`` is not possible.
 
-        By default ``steps`` strides that differ by at most one, at most ``T`` of them. A plan may contain a step more
-        than once; the pair ``s == t`` is then legal and the transition has to support it.
+        By default ``steps`` strides that differ by at most one, at most ``T`` of them except with
+        ``any_number_of_steps``. A plan may contain a step more than once; the pair ``s == t`` is then legal and the
+        transition has to support it.
 
         Args:
             process: the trained process with ``T = process.num_steps``.
@@ -126,7 +130,7 @@ class Transition(Described, ABC):
         """
         trained = process.num_steps
         require(
-            steps <= trained,
+            self.any_number_of_steps or steps <= trained,
             f"decoding.steps={steps} exceeds diffusion.num_steps={trained} "
             "(the number of steps this model was trained with)",
         )
@@ -215,6 +219,12 @@ def top_k(scores: Tensor, k: Tensor, among: Tensor) -> Tensor:
     candidates_first = (~among.gather(1, order)).long().argsort(dim=1, stable=True)
     rank = order.gather(1, candidates_first).argsort(dim=1)
     return (rank < k[:, None]) & among
+
+
+def probability(name: str, value: float) -> float:
+    """Return ``value``, the option ``name`` of a transition, if it lies in [0, 1]."""
+    require(0 <= value <= 1, f"decoding.transition.{name} must be a probability in [0, 1], got {value}")
+    return value
 
 
 def require_text_noise(process: DiffusionProcess, instead: str) -> None:

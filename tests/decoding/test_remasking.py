@@ -146,9 +146,9 @@ def test_loop_has_three_phases() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: ReMDMCap(1.5), r"decoding\.transition\.eta must lie in \[0, 1\], got 1\.5"),
-        (lambda: ReMDMRescale(-0.1), r"decoding\.transition\.eta must lie in \[0, 1\], got -0\.1"),
-        (lambda: ReMDMLoop(alpha_on=2), r"decoding\.transition\.alpha_on must lie in \[0, 1\], got 2"),
+        (lambda: ReMDMCap(1.5), r"decoding\.transition\.eta must be a probability in \[0, 1\], got 1\.5"),
+        (lambda: ReMDMRescale(-0.1), r"decoding\.transition\.eta must be a probability in \[0, 1\], got -0\.1"),
+        (lambda: ReMDMLoop(alpha_on=2), r"decoding\.transition\.alpha_on must be a probability in \[0, 1\], got 2"),
         (lambda: ReMDMLoop(t_on=0.1, t_off=0.2), r"1 > t_on >= t_off > 0, got 0\.1 and 0\.2"),
     ],
 )
