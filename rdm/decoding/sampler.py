@@ -74,7 +74,9 @@ class Sampler(IteratedDecoding):
             :class:`~rdm.decoding.blocks.Blocks`); None decodes all at once.
         max_tokens: number of tokens of open-ended text; None leaves it to the system. More than fit into the window
             of the model need ``block``.
-        block_cache: keep keys and values outside the current block (approximate, see ``rdm.systems.block_cache``).
+        block_cache: keep keys and values outside the current block (approximate, see ``rdm.systems.cached``).
+        token_cache: recompute tokens that do not change only in every ``token_cache``-th call (approximate, see
+            ``rdm.systems.cached``); None recomputes all in every call.
         stop_on_convergence: end a row when the network's guess was the same this many times in a row (see
             :class:`~rdm.decoding.convergence.Converged`); None never does.
         guidance: scale of classifier-free guidance (see :class:`~rdm.decoding.guidance.Guided`); 1 is none.
@@ -114,6 +116,7 @@ class Sampler(IteratedDecoding):
         keep_candidates: int = 2,
         block: int | None = None,
         block_cache: bool = False,
+        token_cache: int | None = None,
         stop_on_convergence: int | None = None,
         guidance: float = 1.0,
         search: Particles | None = None,
@@ -140,6 +143,12 @@ class Sampler(IteratedDecoding):
             search is None or self.samples > 1, "decoding.search resamples candidates: set decoding.samples above 1"
         )
         require(block is not None or not block_cache, "decoding.block_cache=true needs decoding.block")
+        require(token_cache is None or token_cache >= 1, f"decoding.token_cache must be at least 1, got {token_cache}")
+        require(token_cache is None or not block_cache, "decoding.token_cache and block_cache: use only one of them")
+        if token_cache is not None or block_cache:  # the keys and values of a row belong to that row
+            fixed = prune_after is None and search is None
+            require(fixed, "decoding: a cache cannot be combined with prune_after or search")
+        self.token_cache = token_cache
         self.block, self.block_cache, self.stop_on_convergence = block, block_cache, stop_on_convergence
         require(max_tokens is None or max_tokens >= 1, f"decoding.max_tokens must be at least 1, got {max_tokens}")
         self.guidance, self.search, self.max_tokens = guidance, search, max_tokens

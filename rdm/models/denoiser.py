@@ -7,8 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from rdm.models.cache import KeyValueCache, Part
 from rdm.models.encoder_decoder import EncoderDecoder, Memory
-from rdm.models.layers import KeyValueCache, Positions
+from rdm.models.layers import Positions
 from rdm.models.length import LengthHead
 from rdm.models.llama import Llama
 from rdm.models.self_conditioning import Guess, SelfConditioning, Unconditioned
@@ -60,18 +61,18 @@ class Denoiser(NetworkWrapper):
         return self.network.project(self.network.denoise(x, x_t, memory), positions)
 
     def forward_part(
-        self, x_t: Tensor, t: Tensor, memory: Any, positions: Tensor, cache: KeyValueCache, start: int, end: int
+        self, x_t: Tensor, t: Tensor, memory: Any, positions: Tensor, cache: KeyValueCache, part: Part
     ) -> Tensor:
-        """Return logits ``[P, V]`` at ``positions`` (a mask), running the network from ``start`` to ``end`` only.
+        """Return logits ``[P, V]`` at ``positions`` (a mask within ``part``), running the network on ``part`` only.
 
         The other positions are represented by their keys and values in ``cache``.
         """
-        x = self.embed(x_t, t, start, end)
-        return self.network.project(self.network.denoise_part(x, x_t, memory, cache, start), positions[:, start:end])
+        x = part.take(self.embed(x_t, t))
+        return self.network.project(self.network.denoise_part(x, x_t, memory, cache, part), part.take(positions))
 
-    def embed(self, x_t: Tensor, t: Tensor, start: int = 0, end: int | None = None) -> Tensor:
-        """Return the input ``[R, N, D]`` of the decoder for ``x_t [R, N]`` at steps ``t [R]``, or part of it."""
-        return self.network.embed(x_t[:, start:end], start) + self.time(t)[:, None]
+    def embed(self, x_t: Tensor, t: Tensor) -> Tensor:
+        """Return the input ``[R, N, D]`` of the decoder for ``x_t [R, N]`` at steps ``t [R]``."""
+        return self.network.embed(x_t) + self.time(t)[:, None]
 
 
 class OpenEndedDenoiser(Denoiser):
@@ -119,9 +120,8 @@ class Seq2SeqDenoiser(Denoiser):
         self.length = length_head or LengthHead(network.dim, network.max_length)
         network.initialise_module(self.length)
 
-    def embed(self, x_t: Tensor, t: Tensor, start: int = 0, end: int | None = None) -> Tensor:
-        told = self.target_length(x_t != self.network.vocab.pad).expand(-1, x_t.shape[1], -1)
-        return super().embed(x_t, t, start, end) + told[:, start:end]
+    def embed(self, x_t: Tensor, t: Tensor) -> Tensor:
+        return super().embed(x_t, t) + self.target_length(x_t != self.network.vocab.pad)
 
     def length_logits(self, memory: Memory) -> Tensor:
         """Return logits ``[B, max_length + 1]`` of the target length, ``<bos>`` and ``<eos>`` not counted."""

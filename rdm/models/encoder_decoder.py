@@ -11,13 +11,13 @@ from typing import cast
 from torch import Tensor, nn
 
 from rdm.errors import require
+from rdm.models.cache import KeyValueCache, Part
 from rdm.models.layers import (
     Attend,
     Block,
     Embedding,
     Extend,
     KeyValue,
-    KeyValueCache,
     Positions,
     Restricted,
     attend_everywhere,
@@ -136,13 +136,13 @@ class EncoderDecoder(Restricted):
             return self.decode(x, attend_where(mask[:, None] & visible), memory)
         return self.decode(x, attend_real(mask, self._padded(mask)), memory)
 
-    def denoise_part(self, x: Tensor, tokens: Tensor, memory: Memory, cache: KeyValueCache, first: int) -> Tensor:
-        """Run the decoder on some of ``tokens [R, N]``: those embedded in ``x [R, n, D]``, from ``first`` on.
+    def denoise_part(self, x: Tensor, tokens: Tensor, memory: Memory, cache: KeyValueCache, part: Part) -> Tensor:
+        """Run the decoder on the ``part`` of ``tokens [R, N]`` that is embedded in ``x [R, n, D]``.
 
         The other positions are seen as they were when their keys and values were put into ``cache``.
         """
         mask = tokens != self.vocab.pad
-        extend = [cache.extend(layer, first) for layer in range(len(self.decoder))]
+        extend = [cache.extend(layer, part) for layer in range(len(self.decoder))]
         return self.decode(x, attend_real(mask, self._padded(mask)), memory, extend)
 
     def _padded(self, mask: Tensor) -> bool:

@@ -117,34 +117,6 @@ def uncached(key_value: KeyValue) -> KeyValue:
     return key_value
 
 
-class KeyValueCache:
-    """Keys and values of every layer, of which later calls replace a range of positions.
-
-    >>> cache, full = KeyValueCache(), torch.zeros(1, 1, 3, 2)
-    >>> _ = cache.extend(layer=0, first=0)((full, full))
-    >>> part = torch.ones(1, 1, 1, 2)
-    >>> cache.extend(layer=0, first=1)((part, part))[0][0, 0, :, 0]
-    tensor([0., 1., 0.])
-    """
-
-    def __init__(self) -> None:
-        self.layers: dict[int, KeyValue] = {}
-
-    def extend(self, layer: int, first: int) -> Extend:
-        """Return the function that maps keys and values from position ``first`` on to those of all positions."""
-
-        def replace(key_value: KeyValue) -> KeyValue:
-            if layer in self.layers:
-                end = first + key_value[0].shape[2]
-                key, value = (kept.clone() for kept in self.layers[layer])
-                key[:, :, first:end], value[:, :, first:end] = key_value
-                key_value = (key, value)
-            self.layers[layer] = key_value
-            return key_value
-
-        return replace
-
-
 def check_sizes(**sizes: int) -> None:
     """Raise unless all sizes of a model are at least 1."""
     for name, size in sizes.items():

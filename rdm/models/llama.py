@@ -14,10 +14,10 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from rdm.errors import require
+from rdm.models.cache import KeyValueCache, Part
 from rdm.models.layers import (
     Attend,
     KeyValue,
-    KeyValueCache,
     Positions,
     Restricted,
     attend_everywhere,
@@ -45,9 +45,12 @@ class Rotary(nn.Module):
         self.register_buffer("cos", angles.cos().float(), persistent=False)
         self.register_buffer("sin", angles.sin().float(), persistent=False)
 
-    def forward(self, x: Tensor, first: int = 0) -> Tensor:
-        """Rotate ``x [..., N, width]``, whose rows are at positions ``first, first + 1, ...``."""
-        cos, sin = (table[first : first + x.shape[-2]] for table in (self.cos, self.sin))
+    def forward(self, x: Tensor, positions: int | Tensor = 0) -> Tensor:
+        """Rotate ``x [..., N, width]``; ``positions`` is the first of them, or ``[R, N]`` for ``x [R, H, N, width]``."""
+        if isinstance(positions, int):
+            cos, sin = (table[positions : positions + x.shape[-2]] for table in (self.cos, self.sin))
+        else:
+            cos, sin = (table[positions][:, None] for table in (self.cos, self.sin))
         left, right = x.chunk(2, -1)
         return torch.cat([left * cos - right * sin, right * cos + left * sin], -1).type_as(x)
 
@@ -137,14 +140,18 @@ class Llama(Restricted):
         self.output = nn.Linear(dim, vocab.size, bias=False)
         self.initialise_module(self)
 
-    def forward(self, x: Tensor, attends: Iterable[Attend], first: int = 0) -> Tensor:
+    def forward(self, x: Tensor, attends: Iterable[Attend], positions: int | Tensor = 0) -> Tensor:
         """Return states ``[R, N, D]`` for embedded tokens ``[R, N, D]``.
 
-        The tokens are at positions ``first, first + 1, ...``; ``attends`` gives the attention of each block.
+        Args:
+            x: the embedded tokens.
+            attends: the attention of each block.
+            positions: the first position, or all of them, ``[R, N]``.
         """
-        end = first + x.shape[1]
-        require(end <= self.max_length, f"the text has {end} tokens, more than model.max_length={self.max_length}")
-        rotate = partial(self.rotary, first=first)
+        if isinstance(positions, int):
+            end = positions + x.shape[1]
+            require(end <= self.max_length, f"the text has {end} tokens, more than model.max_length={self.max_length}")
+        rotate = partial(self.rotary, positions=positions)
         for block, attend in zip(self.blocks, attends, strict=False):
             if self.checkpoint_gradients and torch.is_grad_enabled():
                 # A block draws no random numbers, so no random state has to be kept.
@@ -165,16 +172,16 @@ class Llama(Restricted):
         visible = self.visible(x.shape[1], x.device)
         return self(x, repeat(attend_everywhere if visible is None else attend_where(visible)))
 
-    def denoise_part(self, x: Tensor, tokens: Tensor, memory: None, cache: KeyValueCache, first: int) -> Tensor:
-        """Run all blocks on the embedded tokens ``x [R, n, D]`` from position ``first`` on.
+    def denoise_part(self, x: Tensor, tokens: Tensor, memory: None, cache: KeyValueCache, part: Part) -> Tensor:
+        """Run all blocks on the ``part`` of ``tokens [R, N]`` that is embedded in ``x [R, n, D]``.
 
         The other positions are seen as they were when their keys and values were put into ``cache``.
         """
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            return attend_everywhere(query, *cache.extend(layer, first)((key, value)))
+            return attend_everywhere(query, *cache.extend(layer, part)((key, value)))
 
-        return self(x, (partial(attend, layer) for layer in range(len(self.blocks))), first)
+        return self(x, (partial(attend, layer) for layer in range(len(self.blocks))), part.columns)
 
     def project(self, x: Tensor, positions: Positions | None = None) -> Tensor:
         """Return logits ``[P, V]`` at the ``positions`` of ``x [R, N, D]``, or ``[..., V]`` if None."""
@@ -203,7 +210,7 @@ class Reader:
     def __call__(self, tokens: Tensor) -> Tensor:
         """Append ``tokens [R, n]`` to the rows and return the logits ``[R, V]`` of the token after the last."""
         attends = (partial(self._attend, memory) for memory in self.memories)
-        states = self.network(self.network.tokens(tokens), attends, first=self.length)
+        states = self.network(self.network.tokens(tokens), attends, self.length)
         self.length += tokens.shape[1]
         return self.network.project(states[:, -1])
 

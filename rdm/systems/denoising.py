@@ -20,7 +20,7 @@ from rdm.models.layers import Positions
 from rdm.models.self_conditioning import Guess, PreviousGuess
 from rdm.models.wrapper import NetworkWrapper
 from rdm.systems.base import System
-from rdm.systems.block_cache import BlockCache
+from rdm.systems.cached import BlockCache, TokenCache
 from rdm.vocab import Vocab
 
 
@@ -78,9 +78,12 @@ class DenoisingSystem(System):
         """
         if self.remembers_guesses:
             return RemembersGuess(self.denoiser, memory)
-        if not decoding.block_cache or decoding.block is None:
-            return self.denoise(memory)
-        return BlockCache(self.denoiser, memory, decoding.block, first=int((~canvas.pinned).any(0).long().argmax()))
+        if decoding.token_cache is not None:
+            return TokenCache(self.denoiser, memory, decoding.token_cache)
+        if decoding.block_cache and decoding.block is not None:
+            first = int((~canvas.pinned).any(0).long().argmax())
+            return BlockCache(self.denoiser, memory, decoding.block, first)
+        return self.denoise(memory)
 
     @property
     def remembers_guesses(self) -> bool:
@@ -97,7 +100,7 @@ class DenoisingSystem(System):
             raise UserError(f"decoding={decoding.name} is not for diffusion over tokens; try decoding=rdm")
         decoding.check(self.process)
         if self.remembers_guesses:  # the guess of a row belongs to that row
-            for key, unset in {"prune_after": None, "search": None, "block_cache": False}.items():
+            for key, unset in {"prune_after": None, "search": None, "block_cache": False, "token_cache": None}.items():
                 message = f"decoding.{key} cannot be used with a self-conditioned model; leave it out"
                 require(getattr(decoding, key) == unset, message)
         return decoding

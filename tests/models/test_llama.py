@@ -63,7 +63,7 @@ def test_swiglu_by_formula() -> None:
 def test_rotary_is_a_rotation_in_the_complex_plane() -> None:
     """Coordinates ``i`` and ``i + 4`` are one complex number, multiplied by ``exp(i n base^(-2 i / 8))``."""
     x = torch.randn(3, 5, 8, generator=torch.Generator().manual_seed(0))
-    rotated = Rotary(8, 20)(x, first=7)
+    rotated = Rotary(8, 20)(x, positions=7)
     for n in range(5):
         for i in range(4):
             expected = torch.complex(x[:, n, i], x[:, n, i + 4]) * torch.exp(
@@ -77,7 +77,7 @@ def test_rotary_scores_depend_only_on_the_distance() -> None:
     rotary = Rotary(8, 300)
 
     def score(m: int, n: int) -> Tensor:
-        return (rotary(query, first=m) * rotary(key, first=n)).sum()
+        return (rotary(query, positions=m) * rotary(key, positions=n)).sum()
 
     for distance in (-20, -1, 0, 1, 3, 100):
         there = score(30 + distance, 30)
