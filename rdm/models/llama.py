@@ -46,7 +46,7 @@ class Rotary(nn.Module):
         self.register_buffer("sin", angles.sin().float(), persistent=False)
 
     def forward(self, x: Tensor, positions: int | Tensor = 0) -> Tensor:
-        """Rotate ``x [..., N, width]``; ``positions`` is the first of them, or ``[R, N]`` for ``x [R, H, N, width]``."""
+        """Rotate ``x [..., N, width]``; ``positions`` is the first one, or ``[R, N]`` for ``x [R, H, N, width]``."""
         if isinstance(positions, int):
             cos, sin = (table[positions : positions + x.shape[-2]] for table in (self.cos, self.sin))
         else:
