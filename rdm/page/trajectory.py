@@ -49,6 +49,7 @@ class Trajectory:
         output: the text that was returned.
         candidates: all decoded texts, by score; empty if there was only one.
         calls: network calls for the returned text; None if they are not counted.
+        block_starts: positions at which a new block begins, with ``decoding.block``.
     """
 
     model: str
@@ -59,6 +60,7 @@ class Trajectory:
     output: str
     candidates: list[Candidate]
     calls: int | None = None
+    block_starts: frozenset[int] = frozenset()
 
     def lines(self) -> list[str]:
         """One line of text per iteration."""
@@ -94,20 +96,30 @@ def list_trajectories(
     model: str, decoding: Decoding, codec: TraceCodec, best: Hypotheses, trace: Recording, texts: Sequence[str]
 ) -> list[Trajectory]:
     """How each text of ``best`` was decoded, as recorded by ``trace``; ``texts`` are those of its tokens."""
-    frames = thin_frames(trace.frames)
+    frames, settings = thin_frames(trace.frames), flatten(decoding.describe())
     return [
         Trajectory(
             model=model,
             strategy=str(decoding),
             legend=trace.legend,
-            settings=flatten(decoding.describe()),
+            settings=settings,
             steps=row_steps(frames, row, codec),
             output=text,
             candidates=[] if best.candidates is None else list_candidates(best.candidates, index, codec),
             calls=None if best.calls is None else int(best.calls[index]),
+            block_starts=block_starts(trace.frames[0].noisy[row], settings.get("block")),
         )
         for index, (row, text) in enumerate(zip(best.rows.tolist(), texts, strict=True))
     ]
+
+
+def block_starts(free: Tensor, size: int | None) -> frozenset[int]:
+    """The positions at which blocks of ``size`` free positions begin, the first block not counted.
+
+    >>> sorted(block_starts(torch.tensor([False, True, True, True, True, True, False]), size=2))
+    [3, 5]
+    """
+    return frozenset() if size is None else frozenset(free.nonzero()[:, 0].tolist()[size::size])
 
 
 def list_candidates(candidates: Candidates, index: int, codec: TraceCodec) -> list[Candidate]:

@@ -1,5 +1,6 @@
 """Trajectories of every kind of system."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -12,9 +13,13 @@ from rdm.decoding.easy_first import EasyFirst
 from rdm.decoding.euler import EulerSampler
 from rdm.decoding.gaussian import GaussianSampler
 from rdm.decoding.levenshtein import LevenshteinDecoding
+from rdm.decoding.routing import Commit
+from rdm.decoding.sampler import Sampler
+from rdm.decoding.schedule import Linear
 from rdm.decoding.trace import Frame, TokenState
 from rdm.describe import flatten
-from rdm.page.trajectory import thin_frames, trace_decoding
+from rdm.page.page import render
+from rdm.page.trajectory import Example, thin_frames, trace_decoding
 from rdm.systems.base import System
 from rdm.vocab import Vocab
 from tests.builders import (
@@ -92,6 +97,18 @@ def test_beam_search_has_no_candidates(data: PairsDataModule) -> None:
         "", system, BeamSearch("greedy", 1), data.codec, data.questions("test").rows[:1], seed=1
     )
     assert trajectory.candidates == []
+
+
+def test_the_page_shows_where_blocks_begin(data: PairsDataModule) -> None:
+    """A text of n tokens in blocks of two has ceil(n / 2) - 1 borders in every iteration."""
+    torch.manual_seed(0)
+    system, rows = tiny_system(data.vocab, "rdm_absorbing").eval(), data.questions("test").rows[:1]
+    decoding = Sampler("blocks", 2, Commit(), Linear(), length_candidates=1, block=2)
+    (trajectory,) = trace_decoding("", system, decoding, data.codec, rows, seed=1)
+    length = len(trajectory.steps[-1].tokens)
+    assert length > 2
+    borders = render([Example("source", [], [trajectory])]).count('class="block-border"')
+    assert borders == (math.ceil(length / 2) - 1) * len(trajectory.steps)
 
 
 def test_long_traces_are_thinned() -> None:
