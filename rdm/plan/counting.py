@@ -154,8 +154,10 @@ def fake_parameters() -> Iterator[None]:
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
 
     def replace(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
+        if parameter is None or isinstance(parameter, FakeTensor):
+            return parameter  # a fake one is registered again where modules share it
         with fake_mode:
-            return parameter if parameter is None else nn.Parameter(torch.empty(parameter.shape))
+            return nn.Parameter(torch.empty(parameter.shape))
 
     hook = register_module_parameter_registration_hook(replace)  # type: ignore[arg-type]
     try:
