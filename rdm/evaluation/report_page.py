@@ -50,7 +50,7 @@ def render_html(sections: Sequence[Section], folder: Path) -> str:
     """The report as a self-contained page: it can be sent to somebody as one file."""
     decoding = folder / DECODING_PAGE
     page = decoding.read_text(encoding="utf-8") if decoding.is_file() else ""
-    return TEMPLATES.get_template("report.html").render(sections=sections, name=folder.resolve().name, decoding=page)
+    return TEMPLATES.get_template("report.html").render(sections=sections, decoding=page)
 
 
 def data_uri(figure: Path) -> str:
