@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 DEMO := outputs/demo
+SENTENCE := da hunde alte heut ei katzin seht .
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo train test test-slow test-chaos lint docs package notebook bench soak audit comet clean
@@ -19,19 +20,18 @@ $(READY): pyproject.toml constraints.txt
 
 setup: $(READY)  ## make .venv and install into it
 
-demo: $(READY)  ## train on generated text, decode, plot BLEU against iterations, make the decoding page (under 10 minutes on 2 cores)
+demo: $(READY)  ## train on generated text, decode, report on one page (under 10 minutes on 2 cores)
 	rm -rf $(DEMO)
 	$(BIN)/python train.py hydra.run.dir=$(DEMO)
 	$(BIN)/python evaluate.py -m ckpt=$(DEMO) decoding=vanilla,rdm decoding.steps=2,4,10 schedule=linear
 	$(BIN)/python generate.py -m ckpt=$(DEMO) trace=true sentences=3 decoding=rdm,vanilla decoding.steps=10 schedule=linear
 	$(BIN)/python -m rdm.report $(DEMO)
 	@echo
-	@echo "Look at"
-	@echo "  $(DEMO)/report.md          the table, and what training took"
-	@echo "  $(DEMO)/iterations.png     BLEU against iterations; also speed.png, ablation.png"
-	@echo "  $(DEMO)/decoding.html      three sentences, iteration by iteration: open it in a browser"
-	@echo "Try next (source .venv/bin/activate)"
-	@echo "  python generate.py ckpt=$(DEMO) interactive=true"
+	@echo "Open $(CURDIR)/$(DEMO)/report.html in a browser: the table, the figures, and three"
+	@echo "sentences decoded iteration by iteration with both decodings, on one page."
+	@echo "Try next:"
+	@echo "  source .venv/bin/activate"
+	@echo "  python generate.py ckpt=$(DEMO) text=\"$(SENTENCE)\""
 	@echo "  python evaluate.py -m ckpt=$(DEMO) decoding=rdm,rdm_commit decoding.steps=4"
 	@echo "  python train.py diffusion=rdm_multinomial hydra.run.dir=outputs/multinomial"
 

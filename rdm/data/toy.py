@@ -4,7 +4,7 @@ import random
 from abc import abstractmethod
 from pathlib import Path
 
-from rdm.data import toy_language
+from rdm.data import toy_language, toy_words
 from rdm.data.corpus import Corpus, Split, Texts
 from rdm.data.toy_language import Task, ToyLanguage
 from rdm.errors import require
@@ -24,7 +24,7 @@ class Toy(Corpus):
         self._language = ToyLanguage(seed)
 
     def fingerprint(self, split: Split) -> str:
-        code = [file_hash(Path(file)) for file in (__file__, toy_language.__file__)]
+        code = [file_hash(Path(file)) for file in (__file__, toy_language.__file__, toy_words.__file__)]
         return short_hash(split, settings_hash(self.describe()), *code)
 
 
@@ -71,7 +71,7 @@ class ToyPairs(Toy):
 
 
 class ToyTranslation(ToyPairs):
-    """From one generated language to the other."""
+    """From generated pseudo-German to generated English."""
 
     @property
     def task(self) -> Task:

@@ -152,5 +152,6 @@ def plot_bars(axes: Any, series: Series, metric: str) -> None:
         deviations = [stdev(each) if len(each) > 1 else 0.0 for each in values]
         axes.bar(left, [mean(each) for each in values], width, align="edge", yerr=deviations, label=label)
     axes.set_xticks(range(len(steps)), [steps_heading(step) for step in steps])
+    axes.margins(y=0.25)  # room for the legend above the bars
     if len(steps) == len(series) == 1:
         axes.set_xlim(-1, 1)  # a single bar would fill the figure

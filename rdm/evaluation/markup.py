@@ -11,6 +11,11 @@ def markdown(header: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], ["---"] * len(header), *lines[1:]])
 
 
+def is_number(body: Sequence[Sequence[str]], column: int) -> bool:
+    """Whether all cells of a column are numbers or empty; such columns are aligned to the right."""
+    return all(not line[column] or line[column][0] in "-0123456789" for line in body)
+
+
 def latex(header: Sequence[str], body: Iterable[Sequence[str]], notes: str) -> str:
     """A LaTeX table with ``notes`` as its caption; needs the package booktabs."""
     lines = [" & ".join(map(escape, line)) + r" \\" for line in [header, *body]]

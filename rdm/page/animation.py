@@ -1,6 +1,6 @@
 """An animated SVG picture of one decoding: for a README or slides, where the decoding page cannot be shown."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
@@ -61,7 +61,7 @@ def animate(trajectory: Trajectory, source: str) -> str:
         line=WIDTH - 2 * MARGIN,
         done=f"{(len(steps) - 1) / frames * 100:.2f}",
         tokens="\n".join(drawn),
-        legend=draw_legend(bottom + 52),
+        legend=draw_legend(bottom + 52, {look.state for each in looks.values() for look in each}),
     )
 
 
@@ -137,10 +137,10 @@ def draw_counter(text: str, index: int, count: int) -> str:
     return shown(content, index, index + 1, count)
 
 
-def draw_legend(top: float) -> str:
-    """A box of each state with its name."""
+def draw_legend(top: float, states: Collection[TokenState]) -> str:
+    """A box of each of the states with its name."""
     drawn, left = [], float(MARGIN)
-    for state, name in STATE_NAMES.items():
+    for state, name in ((state, name) for state, name in STATE_NAMES.items() if state in states):
         place = f'x="{left:.1f}" y="{top - 12:.1f}" width="24" height="15" rx="4"'
         box = f'<rect {place} class="{state.value}" style="--sure:.8"/>'
         drawn.append(f'{box}<text x="{left + 32:.1f}" y="{top:.1f}" class="soft">{escape(name)}</text>')

@@ -16,7 +16,7 @@ from tests.scripts import ROOT, script
 from tests.test_end_to_end import SMALL
 
 FAST = [*SMALL, "trainer.max_steps=2", "trainer.val_check_interval=2", "callbacks.sampling=null"]
-SOURCE = "rasi naki kisi"
+SOURCE = "da hunde alte heut ei katzin seht ."
 LOGIN = "log in with `hf auth login`, or set HF_TOKEN"
 
 

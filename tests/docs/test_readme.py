@@ -1,12 +1,15 @@
 """README.md: its tables agree with conf/ and with the rows, its links and its picture exist."""
 
 import json
+import random
 import re
 import sys
 from pathlib import Path
 
 import yaml
 
+from rdm.data import toy_words
+from rdm.data.toy_language import Clause, Phrase, ToyLanguage
 from tests.scripts import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -18,6 +21,34 @@ def test_table_of_what_is_inside_is_that_of_conf() -> None:
     import inside
 
     assert inside.with_table(README) == README, "run: python docs/build/inside.py"
+
+
+def test_gloss_is_the_dictionary_of_the_generated_languages() -> None:
+    import gloss
+
+    page = gloss.PAGE.read_text(encoding="utf-8")
+    assert gloss.with_gloss(page) == page, "run: python docs/build/gloss.py"
+    assert "`hund` dog / hound" in page
+
+
+def test_the_sentence_to_try_is_of_the_generated_language() -> None:
+    """The source that README.md, the pages and ``make demo`` name has its translation in the table of the gloss."""
+    language, dog, cat = ToyLanguage(), toy_words.ANIMALS[0], toy_words.ANIMALS[1]
+    clause = Clause(
+        subject=Phrase(dog, plural=False, definite=True, adjectives=toy_words.ADJECTIVES[:1]),
+        verb=toy_words.TRANSITIVE[1],
+        past=False,
+        object=Phrase(cat, plural=True, definite=False, adjectives=()),
+        adjuncts=((toy_words.ADVERBS[0], None),),
+    )
+    source = language.source([clause])
+    for page in ("README.md", "Makefile", "docs/index.md", "docs/python.md", "docs/quickstart.md"):
+        assert source in (ROOT / page).read_text(encoding="utf-8"), page
+    translations = {language.target([clause], random.Random(seed)) for seed in range(200)}
+    (line, other) = re.findall(
+        r"^\|[^|]*\|[^|]*\| (.* \.) \|$", (ROOT / "docs/quickstart.md").read_text(), re.MULTILINE
+    )
+    assert {line, other} <= translations
 
 
 def test_links_exist() -> None:

@@ -2,13 +2,15 @@
 
 import hashlib
 import itertools
+import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rdm.evaluation.markup import escape, latex, markdown
-from rdm.evaluation.report import print_table, speed_sections, write_report
+from rdm.evaluation.report import print_table, speed_section, write_report
 from rdm.evaluation.results import append, read_results
 from rdm.evaluation.tables import caption, iterations_table, metrics_of, metrics_table
 from tests.evaluation.helpers import make_row
@@ -49,6 +51,25 @@ def test_report_links_an_existing_decoding_page(tmp_path: Path) -> None:
     (tmp_path / "decoding.html").touch()
     write_report([make_row("rdm", 2, 10)], tmp_path)
     assert link in (tmp_path / "report.md").read_text()
+
+
+def test_html_report_is_one_file(tmp_path: Path) -> None:
+    """Tables, figures and the decoding page are inside; markup in settings and pages is escaped."""
+    rows = [make_row("rdm", 2, 10, machine="<b>m</b>"), make_row("rdm", 4, 12), make_row("vanilla", 4, 9)]
+    (tmp_path / "decoding.html").write_text('<p class="tokens">a &amp; b</p>')
+    (file,) = (file for file in write_report(rows, tmp_path) if file.name == "report.html")
+    page = file.read_text()
+    numbers = re.findall(r'<td class="number">([^<]*)</td>', page)
+    assert numbers[:4] == ["10.00", "12.00", "", "9.00"]
+    assert page.count("data:image/svg+xml;base64,") == 3
+    assert not re.search(r'(src|href)="(?!data:|#)', page)
+    assert "<b>m</b>" not in page
+    assert "&lt;b&gt;m&lt;/b&gt;" in page
+    (inner,) = re.findall(r'<iframe srcdoc="([^"]*)"', page)
+    assert unescape(inner) == '<p class="tokens">a &amp; b</p>'
+    (tmp_path / "decoding.html").unlink()
+    write_report(rows, tmp_path)
+    assert "<iframe" not in file.read_text()
 
 
 def test_column_of_decodings_without_iterations_comes_last() -> None:
@@ -176,11 +197,11 @@ def test_speed_is_compared_with_the_paper() -> None:
     """The paper reports seconds for the whole test set in batches of 50."""
     timing = {"sentences": 3003, "sentences_per_second": 100.1, "machine": "m"}
     own = {**paper_row(data="wmt14_en_de"), **timing}
-    first, second = speed_sections([{**own, "batch_size": 50}])
-    assert "| rdm_absorbing | rdm_cond | 100.10 |" in first
-    assert "sentences_per_second batch_size:50|m" in first
-    assert "| rdm_absorbing | rdm_cond | 30.00 | 31.50 |" in second
-    assert len(list(speed_sections([{**own, "batch_size": 32}]))) == 1
+    ((_, rates), notes), ((_, seconds), _) = speed_section("", [{**own, "batch_size": 50}]).tables
+    assert rates == [["rdm_absorbing", "rdm_cond", "100.10"]]
+    assert "sentences_per_second batch_size:50|m" in notes
+    assert seconds == [["rdm_absorbing", "rdm_cond", "30.00", "31.50"]]
+    assert len(speed_section("", [{**own, "batch_size": 32}]).tables) == 1
 
 
 def test_first_metric_with_a_value_comes_first() -> None:
@@ -245,14 +266,14 @@ def test_report_is_reproducible_to_the_byte(tmp_path: Path) -> None:
         append(tmp_path / "run" / "results.jsonl", entry)
     first, second = (write_report(read_results([tmp_path]), tmp_path / name) for name in ("one", "two"))
     figures = [f"{name}.{kind}" for name in ("iterations", "speed", "ablation") for kind in ("png", "svg")]
-    assert [file.name for file in first] == ["report.md", "report.tex", *figures]
+    assert [file.name for file in first] == ["report.md", "report.tex", "report.html", *figures]
     assert file_hashes(first) == file_hashes(second)
     page = first[0].read_text()
     assert "| rdm_absorbing | rdm | 10.00 | 12.00 |  |" in page
     assert "\n\nsacrebleu nrefs:1; data: toy; sentences: 10\n" in page
     assert "## Training" not in page
     assert "| rdm_absorbing | rdm | 5.00 | 3.00 |  |" in page
-    assert first[2].read_bytes().startswith(b"\x89PNG")
+    assert first[3].read_bytes().startswith(b"\x89PNG")
     assert "![sacrebleu, ablation](ablation.png)" in page
     other = file_hashes(write_report(rows[:2], tmp_path / "three"))
     for name in ("iterations.svg", "ablation.svg"):

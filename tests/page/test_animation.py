@@ -52,6 +52,13 @@ def test_every_iteration_shows_its_tokens_and_the_last_one_stays() -> None:
     assert texts == ["a", "<dog>", "iteration 3 of 3"]
 
 
+def test_legend_has_the_states_that_occur() -> None:
+    picture = animate(trajectory(), "source")
+    for name in ("noise", "newly denoised", "kept", "sent back to noise"):
+        assert f">{name}</text>" in picture
+    assert ">deleted</text>" not in picture
+
+
 def test_key_frames_end_before_the_next_begin() -> None:
     assert keyframes(0, 1, 4, 8, fade=0.5) == "@keyframes f0-1{0.00%,6.25%{opacity:1}12.50%,100%{opacity:0}}"
     assert keyframes(2, 4, 4, 8, fade=0.5) == "@keyframes f2-4{0%,18.75%{opacity:0}25.00%,100.00%{opacity:1}}"
