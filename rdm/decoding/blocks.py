@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rdm.decoding.schedule import DecodingSchedule, steps_to_visit
-from rdm.decoding.transition import Outcome, Progress, State, Transition
+from rdm.decoding.transition import Outcome, Progress, Start, State, Transition
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 
@@ -62,25 +62,18 @@ class Blocks(Transition):
         """Return the block ``[R, N]`` of every free position, -1 elsewhere."""
         return torch.where(free, (free.cumsum(1) - 1) // self.size, -1)
 
-    def plan(
-        self,
-        process: DiffusionProcess,
-        steps: int,
-        free: Tensor,
-        memo: dict[str, Any],
-        generator: torch.Generator | None,
-    ) -> list[int]:
-        index, stages, memos = self.block_of(free), [], []
-        plan = [process.num_steps, 0]
+    def plan(self, start: Start) -> list[int]:
+        index, stages, memos = self.block_of(start.free), [], []
+        plan = [start.process.num_steps, 0]
         for block in range(max(int(index.max()) if index.numel() else 0, 0) + 1):
             inner: dict[str, Any] = {}
-            plan = self.transition.plan(process, steps, free & (index == block), inner, generator)
+            plan = self.transition.plan(replace(start, free=start.free & (index == block), memo=inner))
             last = len(plan) - 1
             memos.append(inner)
             stages += [Stage(block, i + 1, last, plan[i], plan[i + 1], inner) for i in range(last)]
-        memo |= {self.INDEX: index, self.STAGES: stages, self.ENDED: set(), "memos": memos}
+        start.memo.update({self.INDEX: index, self.STAGES: stages, self.ENDED: set(), "memos": memos})
         one_block = stages[-1].block == 0
-        return plan if one_block else steps_to_visit(process.num_steps, len(stages))
+        return plan if one_block else steps_to_visit(start.process.num_steps, len(stages))
 
     def skips(self, progress: Progress) -> bool:
         return self._stage(progress).block in progress.memo[self.ENDED] or self.transition.skips(self._inside(progress))

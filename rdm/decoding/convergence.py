@@ -1,11 +1,9 @@
 """Stopping early when the text no longer changes, for every transition."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from rdm.decoding.transition import Action, Outcome, Progress, State, Transition
+from rdm.decoding.transition import Action, Outcome, Progress, Start, State, Transition
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 
@@ -35,19 +33,13 @@ class Converged(Transition):
     def check_noise(self, process: DiffusionProcess) -> None:
         self.transition.check_noise(process)
 
-    def plan(
-        self,
-        process: DiffusionProcess,
-        steps: int,
-        free: Tensor,
-        memo: dict[str, Any],
-        generator: torch.Generator | None,
-    ) -> list[int]:
+    def plan(self, start: Start) -> list[int]:
+        free, memo = start.free, start.memo
         rows = torch.zeros(len(free), dtype=torch.long, device=free.device)
         # No id is -1, so that the first guess repeats nothing.
         memo |= {self.GUESS: torch.full(free.shape, -1, device=free.device), self.REPEATS: rows}
         memo[self.ENDED] = ~free.any(1)
-        return self.transition.plan(process, steps, free, memo, generator)
+        return self.transition.plan(start)
 
     def active(self, progress: Progress) -> Tensor:
         asked = self.transition.active(progress)

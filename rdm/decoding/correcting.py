@@ -6,7 +6,6 @@
 """
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +13,7 @@ from torch import Tensor
 from rdm.decoding.proposal import token_log_probs
 from rdm.decoding.routing import Ancestral
 from rdm.decoding.schedule import steps_to_visit
-from rdm.decoding.transition import Action, Outcome, Progress, State, probability, require_text_noise, top_k
+from rdm.decoding.transition import Action, Outcome, Progress, Start, State, probability, require_text_noise, top_k
 from rdm.diffusion.process import DiffusionProcess
 
 
@@ -78,20 +77,13 @@ class LeaveOneOut(Ancestral):
     def check_noise(self, process: DiffusionProcess) -> None:
         require_text_noise(process, instead="decoding=psi or a ReMDM sampler")
 
-    def plan(
-        self,
-        process: DiffusionProcess,
-        steps: int,
-        free: Tensor,
-        memo: dict[str, Any],
-        generator: torch.Generator | None,
-    ) -> list[int]:
+    def plan(self, start: Start) -> list[int]:
         """Return ``steps // 2 + 1`` even strides and a corrector iteration after each but the last.
 
         With an even number of iterations there is one corrector less: none after the first stride.
         """
-        strides = steps // 2 + 1
-        even = steps_to_visit(process.num_steps, strides)
+        steps, strides = start.steps, start.steps // 2 + 1
+        even = steps_to_visit(start.process.num_steps, strides)
         corrected = even[1:-1][-(steps - strides) :] if steps > strides else []
         return sorted([*even, *corrected], reverse=True)
 

@@ -18,13 +18,12 @@ so these routers work with every noise.
 """
 
 from abc import abstractmethod
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from rdm.decoding.schedule import steps_to_visit
-from rdm.decoding.transition import Progress, Router, State, actions, probability
+from rdm.decoding.transition import Progress, Router, Start, State, actions, probability
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 
@@ -115,21 +114,15 @@ class ReMDMLoop(Remasking):
         self.eta, self.alpha_on = probability("eta", eta), probability("alpha_on", alpha_on)
         self.t_on, self.t_off = t_on, t_off
 
-    def plan(
-        self,
-        process: DiffusionProcess,
-        steps: int,
-        free: Tensor,
-        memo: dict[str, Any],
-        generator: torch.Generator | None,
-    ) -> list[int]:
+    def plan(self, start: Start) -> list[int]:
         """Return the steps of the three phases; the first and the last have at least one iteration each."""
+        process, steps = start.process, start.steps
         if steps == 1:
             return [process.num_steps, 0]
         level = self._level(process)
         final = min(max(1, round(self.t_off * steps)), steps - 1)
         rising = min(max(1, round((1 - self.t_on) * steps)), steps - final)
-        memo["loop"] = range(rising + 1, steps - final + 1)  # iterations of the second phase
+        start.memo["loop"] = range(rising + 1, steps - final + 1)  # iterations of the second phase
         down_to_level = [level + step for step in steps_to_visit(process.num_steps - level, rising)]
         return [*down_to_level, *[level] * (steps - rising - final), *steps_to_visit(level, final)[1:]]
 

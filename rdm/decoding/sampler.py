@@ -24,7 +24,7 @@ from rdm.decoding.guidance import Denoise, Guided
 from rdm.decoding.proposal import Proposal
 from rdm.decoding.schedule import DecodingSchedule
 from rdm.decoding.search import Particles, Resampling
-from rdm.decoding.transition import Outcome, Progress, State, Transition
+from rdm.decoding.transition import Outcome, Progress, Start, State, Transition
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 
@@ -173,9 +173,10 @@ class Sampler(IteratedDecoding):
 
     def check(self, process: DiffusionProcess) -> None:
         """Raise a :class:`~rdm.errors.UserError` if the transition does not fit the noise or steps of ``process``."""
-        empty, transition = torch.zeros(0, 0, dtype=torch.bool), self.reverse_process
+        nothing, transition = torch.zeros(0, 0, dtype=torch.bool), self.reverse_process
         transition.check_noise(process)
-        transition.plan(process, self.steps, empty, {}, torch.Generator())  # leaves the global random state alone
+        # With a generator of its own: the global random state stays as it is.
+        transition.plan(Start(process, self.steps, nothing, generator=torch.Generator()))
 
     @torch.inference_mode()
     def run(
@@ -208,7 +209,7 @@ class Sampler(IteratedDecoding):
         rows = torch.arange(len(tokens), device=tokens.device)
         lengths, calls = free.sum(1), torch.zeros_like(rows)
         memo: dict[str, Any] = {}
-        plan = transition.plan(process, self.steps, free, memo, generator)
+        plan = transition.plan(Start(process, self.steps, free, memo, generator))
         resampling = None
         if self.search is not None:
             resampling = Resampling(self.search, self.selection, canvas.sources, canvas.candidates, rows)

@@ -38,6 +38,17 @@ class Action(IntEnum):
     REDRAW = 3
 
 
+@dataclass(frozen=True)
+class Start:
+    """A decoding before its first iteration."""
+
+    process: DiffusionProcess  # of the trained model, with T = process.num_steps
+    steps: int  # number of iterations requested by the user (decoding.steps)
+    free: Tensor  # [R, N] bool: positions to fill; empty if the plan is only checked
+    memo: dict[str, Any] = field(default_factory=dict)  # passed to every Progress and State of this decoding
+    generator: torch.Generator | None = None
+
+
 @dataclass(kw_only=True)
 class Progress:
     """An iteration before the network is called: ``R`` rows of ``N`` positions at step ``t``, on the way to ``s``."""
@@ -107,28 +118,14 @@ class Transition(Described, ABC):
     def check_noise(self, process: DiffusionProcess) -> None:
         """Raise a :class:`~rdm.errors.UserError` if this transition makes no sense for the noise: by default never."""
 
-    def plan(
-        self,
-        process: DiffusionProcess,
-        steps: int,
-        free: Tensor,
-        memo: dict[str, Any],
-        generator: torch.Generator | None,
-    ) -> list[int]:
-        """Return the steps to visit, from ``T`` (or below) down to 0, or raise if ``steps`` is not possible.
+    def plan(self, start: Start) -> list[int]:
+        """Return the steps to visit, from ``T`` (or below) down to 0, or raise if ``start.steps`` is not possible.
 
         By default ``steps`` strides that differ by at most one, at most ``T`` of them except with
         ``any_number_of_steps``. A plan may contain a step more than once; the pair ``s == t`` is then legal and the
         transition has to support it.
-
-        Args:
-            process: the trained process with ``T = process.num_steps``.
-            steps: number of iterations requested by the user (``decoding.steps``).
-            free: ``[R, N]`` bool, the positions to fill; empty if the plan is only checked.
-            memo: passed to every :class:`Progress` and :class:`State` of this decoding.
-            generator: random state of this decoding.
         """
-        trained = process.num_steps
+        steps, trained = start.steps, start.process.num_steps
         require(
             self.any_number_of_steps or steps <= trained,
             f"decoding.steps={steps} exceeds diffusion.num_steps={trained} "

@@ -12,15 +12,12 @@ steps that are the transition time of a position are visited, so a row costs at 
 {'class': 'DNDM', 'a': 5.0, 'b': 3.0}
 """
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from rdm.decoding.scores import Confidence, Score
-from rdm.decoding.transition import Action, Outcome, Progress, Router, State, actions, top_k
-from rdm.diffusion.process import DiffusionProcess
+from rdm.decoding.transition import Action, Outcome, Progress, Router, Start, State, actions, top_k
 from rdm.errors import require
 
 TIMES = "transition_times"
@@ -41,26 +38,20 @@ class TransitionTimes(Router):
         require(positive, f"decoding.transition.a and b must be greater than 0, got {a} and {b}")
         self.a, self.b = a, b
 
-    def plan(
-        self,
-        process: DiffusionProcess,
-        steps: int,
-        free: Tensor,
-        memo: dict[str, Any],
-        generator: torch.Generator | None,
-    ) -> list[int]:
+    def plan(self, start: Start) -> list[int]:
         """Draw the transition times and return the distinct ones of the free positions in descending order, then 0."""
-        even = torch.tensor(super().plan(process, steps, free, memo, generator)[::-1], device=free.device)
-        times = even[torch.searchsorted(even, self._sample_times(process, free, generator))]
-        memo[TIMES] = times
-        return [*sorted(set(times[free].tolist()) or {process.num_steps}, reverse=True), 0]
+        even = torch.tensor(super().plan(start)[::-1], device=start.free.device)
+        times = even[torch.searchsorted(even, self._sample_times(start))]
+        start.memo[TIMES] = times
+        return [*sorted(set(times[start.free].tolist()) or {start.process.num_steps}, reverse=True), 0]
 
     def due(self, progress: Progress) -> Tensor:
         """Return the positions ``[R, N]`` (bool) whose transition time is reached in this iteration or was before."""
         return progress.memo[TIMES][progress.rows] > progress.s
 
-    def _sample_times(self, process: DiffusionProcess, free: Tensor, generator: torch.Generator | None) -> Tensor:
+    def _sample_times(self, start: Start) -> Tensor:
         """Draw one time in 1..T per position, ``[R, N]``."""
+        process, free, generator = start.process, start.free, start.generator
         if self.a is not None and self.b is not None:
             # torch cannot draw from a Beta distribution with a generator.
             seed = int(torch.randint(2**62, (), generator=generator, device=free.device))

@@ -8,6 +8,7 @@ import torch
 
 from rdm.decoding.correcting import LeaveOneOut, Psi
 from rdm.decoding.routing import Ancestral
+from rdm.decoding.transition import Start
 from rdm.diffusion import schedule as alphas
 from tests.decoding.helpers import (
     MASK,
@@ -84,7 +85,7 @@ def test_psi_draws_new_noise() -> None:
 @pytest.mark.parametrize("iterations", range(1, 12))
 def test_leave_one_out_plan(iterations: int) -> None:
     """Predictor and corrector alternate; every corrector visits a step that a predictor has reached."""
-    plan = LeaveOneOut().plan(make_process("uniform", 20), iterations, torch.zeros(0, 0, dtype=torch.bool), {}, None)
+    plan = LeaveOneOut().plan(Start(make_process("uniform", 20), iterations, torch.zeros(0, 0, dtype=torch.bool)))
     pairs = list(pairwise(plan))
     assert len(pairs) == iterations
     assert (plan[0], plan[-1]) == (20, 0)

@@ -9,6 +9,7 @@ import torch
 
 from rdm.decoding.remasking import Remasking, ReMDMCap, ReMDMConf, ReMDMLoop, ReMDMRescale
 from rdm.decoding.routing import Ancestral
+from rdm.decoding.transition import Start
 from rdm.diffusion import schedule as alphas
 from rdm.errors import UserError
 from tests.decoding.helpers import (
@@ -131,7 +132,7 @@ def test_conf_remasks_uncertain_tokens_more_often() -> None:
 def test_loop_has_three_phases() -> None:
     """Down to the step of alpha 0.9, the same step from t_on to t_off, then down to 0; tokens are sent back between."""
     process = make_process("absorbing", 50)
-    plan = ReMDMLoop().plan(process, 100, torch.zeros(0, 0, dtype=torch.bool), {}, None)
+    plan = ReMDMLoop().plan(Start(process, 100, torch.zeros(0, 0, dtype=torch.bool)))
     assert len(plan) == 101
     assert plan[45:96] == [5] * 51
     assert plan[0] == 50
@@ -162,7 +163,7 @@ def test_loop_remasks_in_its_second_phase_only(steps: int) -> None:
     """Also where the last phase has more iterations than the level and repeats its first step."""
     process = make_process("absorbing", steps=50)
     router, memo = ReMDMLoop(), dict[str, Any]()
-    plan = router.plan(process, steps, torch.zeros(0, 0, dtype=torch.bool), memo, None)
+    plan = router.plan(Start(process, steps, torch.zeros(0, 0, dtype=torch.bool), memo))
     rising, final = round(0.45 * steps), max(1, round(0.05 * steps))
     assert len(plan) == steps + 1
     assert len(memo["loop"]) == steps - rising - final

@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rdm.decoding.transition import Action, State, Transition
+from rdm.decoding.transition import Action, Start, State, Transition
 from rdm.errors import UserError
 from tests.decoding.helpers import (
     ALL_ROUTERS,
@@ -72,7 +72,7 @@ def planned(transition: Transition, state: State) -> Transition:
     except UserError:
         assert name_of_noise(state) == "Absorbing"
         assume(False)
-    transition.plan(state.process, 4, state.free, state.memo, state.generator)
+    transition.plan(Start(state.process, 4, state.free, state.memo, state.generator))
     return transition
 
 

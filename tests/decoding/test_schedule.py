@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rdm.decoding.routing import Unconditional
+from rdm.decoding.transition import Start
 from tests.decoding.helpers import SCHEDULES, ContextDenoiser, decode, make_canvas, make_process
 
 ITERATIONS = st.integers(1, 200).flatmap(lambda m: st.tuples(st.integers(1, m), st.just(m)))
@@ -98,7 +99,7 @@ def test_cosine_matches_the_formula() -> None:
 
 def plan(steps: int, iterations: int) -> list[int]:
     free = torch.ones(1, 1, dtype=torch.bool)
-    return Unconditional().plan(make_process("absorbing", steps), iterations, free, {}, None)
+    return Unconditional().plan(Start(make_process("absorbing", steps), iterations, free))
 
 
 @settings(deadline=None, derandomize=True)

@@ -7,7 +7,7 @@ from scipy import stats
 
 from rdm.decoding.sampler import Canvas
 from rdm.decoding.schedule import steps_to_visit
-from rdm.decoding.transition import Action
+from rdm.decoding.transition import Action, Start
 from rdm.decoding.transition_times import DNDM, TIMES, DNDMTopK, TransitionTimes
 from rdm.diffusion import schedule as alphas
 from rdm.errors import UserError
@@ -19,7 +19,7 @@ ROUTERS = {"dndm": DNDM, "dndm_beta": lambda: DNDM(5, 3), "dndm_k": DNDMTopK}
 def times_of(router: TransitionTimes, steps: int, schedule: alphas.Schedule, count: int = 20_000) -> torch.Tensor:
     memo: dict[str, torch.Tensor] = {}
     free = torch.ones(count // 10, 10, dtype=torch.bool)
-    router.plan(make_process("absorbing", schedule=schedule), steps, free, memo, seeded(3))
+    router.plan(Start(make_process("absorbing", schedule=schedule), steps, free, memo, seeded(3)))
     return memo[TIMES]
 
 
