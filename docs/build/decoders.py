@@ -1,0 +1,77 @@
+"""``python docs/build/decoders.py``: writes the tables of docs/decoding.md from results/tatoeba_decoders.jsonl."""
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hydra.utils import instantiate
+
+from rdm.app.choices import choices
+from rdm.app.composition import compose_config
+from rdm.describe import flatten
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE, ROWS = ROOT / "docs" / "decoding.md", ROOT / "results" / "tatoeba_decoders.jsonl"
+NOISES = {"rdm_absorbing": "mask noise", "rdm_multinomial": "uniform noise"}
+GROUPS = {"schedule": "schedule", "selection": "selection", "transition.score": "ranking"}
+"""Config groups by the key of the decoding that they set."""
+HEAD = "| overrides of `evaluate.py` | calls | tokens/call | sacreBLEU | chrF |\n| --- | --- | --- | --- | --- |\n"
+
+
+def rows() -> list[dict[str, Any]]:
+    """The result rows."""
+    return [json.loads(line) for line in ROWS.read_text(encoding="utf-8").splitlines()]
+
+
+@cache
+def composed(*overrides: str) -> dict[str, Any]:
+    """All settings of a decoding that is composed from ``conf/``."""
+    decoding = compose_config("evaluate", ["ckpt=none", *overrides]).decoding
+    return dict(flatten(instantiate(decoding).describe()))
+
+
+def overrides(row: dict[str, Any]) -> str:
+    """What to type for the decoding of ``row``: the difference to the configuration of its strategy."""
+    typed, settings = [f"decoding={row['strategy']}"], dict(flatten(row["decoding"]))
+    for key, group in GROUPS.items():
+        if settings.get(key) != composed(*typed).get(key):
+            options = [f"{group}={choice}" for choice in choices(group)]
+            typed.append(next(option for option in options if composed(*typed, option).get(key) == settings[key]))
+    different = [key for key, value in composed(*typed).items() if key in settings and settings[key] != value]
+    typed += [f"decoding.{key}={settings[key]}" for key in different]
+    return " ".join([*typed, f"decoding.steps={row['steps']}"])
+
+
+def line(row: dict[str, Any]) -> str:
+    """One line of a table."""
+    scores = (row["metrics"][name]["value"] for name in ("sacrebleu", "chrf"))
+    numbers = (row["calls_per_sentence"], row["tokens_per_call"], *scores)
+    return f"| `{overrides(row)}` | " + " | ".join(f"{number:.2f}" for number in numbers) + " |\n"
+
+
+def calls_then_bleu(row: dict[str, Any]) -> tuple[float, float]:
+    """Sorts rows by calls, and those with equal calls from the best to the worst."""
+    return row["calls_per_sentence"], -row["metrics"]["sacrebleu"]["value"]
+
+
+def tables() -> Iterator[tuple[str, str]]:
+    """The name and the text of every table: each split and noise, by calls."""
+    for split in ("test", "valid"):
+        for system in NOISES:
+            chosen = [row for row in rows() if (row["split"], row["system"]) == (split, system)]
+            yield f"{split} {system}", HEAD + "".join(map(line, sorted(chosen, key=calls_then_bleu)))
+
+
+def with_tables(page: str) -> str:
+    """The page with each table between its two comments."""
+    for name, table in tables():
+        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+        head, rest = page.split(begin)
+        page = head + begin + table + end + rest.split(end)[1]
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
