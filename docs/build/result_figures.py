@@ -14,10 +14,10 @@ ITERATIONS = [2, 4, 10, 16, 25]
 DECODINGS = {"rdm": "adaptive decoding", "vanilla": "vanilla decoding"}
 COLOURS = {"rdm": BLUE, "vanilla": ORANGE}
 ROUTERS = {  # of results/tatoeba_routers.jsonl
-    "rdm_commit": "adaptive, never back to noise",
+    "rdm_commit": "no renoising",
     "mask_predict": "mask-predict",
     "rdm": "adaptive",
-    "rdm_cond": "adaptive, conditional",
+    "rdm_cond": "conditional",
     "vanilla": "vanilla",
 }
 
@@ -86,7 +86,7 @@ def demo() -> Figure:
 
 def tatoeba() -> Figure:
     """BLEU against network calls on Tatoeba, 20,000 steps; one panel for each noise."""
-    figure = Figure(figsize=(11.5, 3.9))
+    figure = Figure(figsize=(8.8, 3.8))
     (autoregressive,) = rows("tatoeba_20000", strategy="beam")
     panels = {
         "absorbing noise": {"rdm_absorbing": ("RDM-absorbing", "o-"), "absorbing": ("absorbing", "s:")},
@@ -99,12 +99,12 @@ def tatoeba() -> Figure:
             for strategy, decoding in DECODINGS.items():
                 xs, ys = by_iterations(rows("tatoeba_20000", system=system, strategy=strategy))
                 drawn.plot(xs, ys, line, markersize=4, color=COLOURS[strategy])
-                ends.append((xs[-1], ys[-1], f"{name}, {decoding}", COLOURS[strategy]))
+                ends.append((xs[-1], ys[-1], f"{name}, {decoding.split()[0]}", COLOURS[strategy]))
         reference_line(drawn, bleu(autoregressive), "autoregressive, beam 5")
         label_ends(drawn, ends, gap=1.5)
         drawn.set_ylim(25, 52)
         calls_axis(drawn, 25.5)
-    figure.subplots_adjust(wspace=0.95)
+    figure.subplots_adjust(wspace=0.85)
     return figure
 
 
@@ -134,7 +134,7 @@ def multi30k() -> Figure:
 
 def speed() -> Figure:
     """BLEU against sentences a second on Tatoeba, batches of 32 sentences and single sentences."""
-    figure = Figure(figsize=(10, 3.8))
+    figure = Figure(figsize=(8.8, 3.6))
     panels = {
         "batches of 32, whole test set": "tatoeba_20000",
         "one by one, first 200 test sentences": "tatoeba_batch1",
@@ -186,7 +186,7 @@ def speed() -> Figure:
 
 def ablation() -> Figure:
     """Bars: training and decoding, weights of the loss, routers (Tatoeba, 10 iterations)."""
-    figure = Figure(figsize=(13, 3.4))
+    figure = Figure(figsize=(9.4, 3.3))
     left = axes(figure, 1, 3, "sacreBLEU", "", "objective and decoding\n(20,000 steps, test)")
     systems = {
         "rdm_absorbing": "RDM-absorbing",
@@ -199,7 +199,7 @@ def ablation() -> Figure:
         found = {strategy: value("tatoeba_20000", system=system, strategy=strategy, steps=10) for strategy in DECODINGS}
         lines += [(name, found["rdm"], BLUE), ("", found["vanilla"], ORANGE)]
     bars(left, lines)
-    middle = axes(figure, 2, 3, "sacreBLEU", "", "weights of the loss, absorbing noise\n(6,000 steps, test)")
+    middle = axes(figure, 2, 3, "sacreBLEU", "", "weights of the loss\n(6,000 steps, test)")
     trainings = {
         "constant": "outputs/tatoeba/constant",
         "linear": "outputs/tatoeba/rdm_absorbing",
@@ -210,7 +210,7 @@ def ablation() -> Figure:
         found = {strategy: value("tatoeba", run=run, strategy=strategy, steps=10) for strategy in DECODINGS}
         lines += [(name, found["rdm"], BLUE), ("", found["vanilla"], ORANGE)]
     bars(middle, lines)
-    right = axes(figure, 3, 3, "sacreBLEU", "", "decoding of RDM-absorbing\n(20,000 steps, 1,000 of validation)")
+    right = axes(figure, 3, 3, "sacreBLEU", "", "decoding of RDM-absorbing\n(20,000 steps, validation)")
     values = {name: value("tatoeba_routers", strategy=strategy) for strategy, name in ROUTERS.items()}
     order = sorted(ROUTERS, key=lambda strategy: -values[ROUTERS[strategy]])
     bars(right, [(ROUTERS[each], values[ROUTERS[each]], COLOURS.get(each, BLUE)) for each in order])
@@ -218,7 +218,7 @@ def ablation() -> Figure:
         drawn.set_xlim(0, 46)
     for name, colour, shift in (("adaptive decoding", BLUE, 0.0), ("vanilla decoding", ORANGE, 0.8)):
         left.text(shift, -0.27, f"■ {name}", transform=left.transAxes, color=colour, fontsize=8.5)
-    figure.subplots_adjust(wspace=0.85)
+    figure.subplots_adjust(wspace=0.62)
     return figure
 
 
@@ -259,7 +259,7 @@ def training() -> Figure:
 
 def trials() -> Figure:
     """Bars of the five-minute trials on Tatoeba, ``results/trials.jsonl``."""
-    figure = Figure(figsize=(10, 3.4))
+    figure = Figure(figsize=(8.8, 3.4))
     found = {row["run"].rsplit("/", 1)[-1]: row for row in rows("trials", data="tatoeba_de_en")}
     constant = {name: row for name, row in found.items() if row["choices"]["reweighting"] == "constant"}
     linear = {name: row for name, row in found.items() if name not in constant}
