@@ -23,7 +23,7 @@ OUTSIDE = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "RESULTS.md", "CODE
 OUTSIDE_PICTURES = ("results/*.svg", "results/*.png", "results/*.html")
 """Files outside ``docs`` that are part of the site, at the same path."""
 WIDE = ("RESULTS.md",)
-"""Pages outside ``docs`` with wide tables: the navigation is hidden, as ``hide: [navigation]`` does for pages inside."""
+"""Pages outside ``docs`` with wide tables: shown without the navigation, as ``hide: [navigation]`` does inside."""
 API = {
     "decoding": "Samplers, routers, schedules, proposals and the selection of candidates.",
     "diffusion": "Noises, schedules, the process, noised copies, weights and objectives. Plain PyTorch.",
