@@ -3,69 +3,22 @@
 Each figure is an SVG file for light and dark backgrounds. Curves of results are read from ``results/`` and README.md.
 """
 
-import io
-import json
-import re
-from pathlib import Path
-
 import matplotlib
 import torch
-from matplotlib.axes import Axes
+from drawing import BLUE, FOLDER, GREEN, INK, ORANGE, SOFT, STYLE, as_svg, axes
 from matplotlib.figure import Figure
+from result_figures import RESULT_FIGURES
 
 from rdm.decoding import schedule as decoding_schedule
 from rdm.diffusion import noise, reweighting, schedule
 from rdm.diffusion.process import DiffusionProcess
 from rdm.vocab import Vocab
 
-ROOT = Path(__file__).parent.parent.parent
-FOLDER = ROOT / "docs" / "figures"
-INK, SOFT = "#111112", "#777778"
-BLUE, GREEN, ORANGE, PURPLE = "#0072b2", "#009e73", "#d55e00", "#cc79a7"
-"""Okabe and Ito: told apart by colour-blind readers."""
-COLOURS = {  # drawn, on light and on dark backgrounds
-    "ink": (INK, "#1d2126", "#e8eaed"),
-    "soft": (SOFT, "#646c76", "#99a1ab"),
-    "blue": (BLUE, BLUE, "#56b4e9"),
-    "green": (GREEN, GREEN, "#14b88c"),
-    "orange": (ORANGE, ORANGE, "#f07828"),
-    "purple": (PURPLE, PURPLE, "#d99bc0"),
-}
 SENTENCE = ["the", "small", "dog", "runs", "across", "the", "green", "grass"]
 OTHERS = ["house", "blue", "sings", "table", "of", "seven", "under", "paper", "rain", "walks", "quick", "door"]
 
 
-def save(figure: Figure, name: str) -> None:
-    """Write a figure whose colours follow the colour scheme of the reader."""
-    file = io.StringIO()
-    figure.savefig(file, format="svg", transparent=True, bbox_inches="tight", metadata={"Date": None, "Creator": None})
-    svg = file.getvalue()[file.getvalue().index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    for colour, (drawn, _, _) in COLOURS.items():
-        svg = svg.replace(drawn, f"var(--{colour})")
-    light = " ".join(f"--{colour}: {values[1]};" for colour, values in COLOURS.items())
-    dark = " ".join(f"--{colour}: {values[2]};" for colour, values in COLOURS.items())
-    style = f"<style>svg {{ {light} }} @media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}</style>"
-    head, _, tail = svg.partition(">")
-    (FOLDER / f"{name}.svg").write_text(f"{head}>{style}{tail}", encoding="utf-8")
-
-
-def axes(figure: Figure, position: int, count: int, xlabel: str, ylabel: str, title: str = "") -> Axes:
-    """One of ``count`` axes side by side."""
-    made = figure.add_subplot(1, count, position)
-    made.set_xlabel(xlabel, color=INK)
-    made.set_ylabel(ylabel, color=INK)
-    made.set_title(title, color=INK, fontsize=10, loc="left")
-    made.tick_params(colors=SOFT, labelcolor=INK)
-    made.grid(color=SOFT, alpha=0.2)
-    for side in ("top", "right"):
-        made.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        made.spines[side].set_color(SOFT)
-    return made
-
-
-def forward() -> None:
+def forward() -> Figure:
     """Draws of ``q(x_t | x_0)`` for one sentence, with absorbing and with uniform noise."""
     first = 5
     vocab = Vocab(size=first + len(SENTENCE) + len(OTHERS))
@@ -98,10 +51,10 @@ def forward() -> None:
                 drawn.text(
                     position + 0.4, -row, text, ha="center", va="center", fontsize=7.5, color=INK, bbox=box, style=style
                 )
-    save(figure, "noise")
+    return figure
 
 
-def schedules() -> None:
+def schedules() -> Figure:
     """Noise schedules and weights over the diffusion step."""
     steps = torch.arange(0, 51)
     figure = Figure(figsize=(9, 2.8))
@@ -122,10 +75,10 @@ def schedules() -> None:
         right.plot(steps[1:], weight.weight(steps[1:], schedule.Linear(50)).expand(50), label=name, color=colour)
     right.legend(frameon=False, labelcolor=INK, fontsize=8)
     figure.subplots_adjust(wspace=0.3)
-    save(figure, "schedules")
+    return figure
 
 
-def routing() -> None:
+def routing() -> Figure:
     """Number of denoised tokens after each of ten iterations, 24 tokens."""
     length, count = torch.tensor([24]), 10
     figure = Figure(figsize=(5, 2.8))
@@ -138,66 +91,18 @@ def routing() -> None:
         numbers = [0, *(int(made.denoised(i, count, length)) for i in range(1, count + 1))]
         drawn.plot(range(count + 1), numbers, marker="o", markersize=3, label=name, color=colour)
     drawn.legend(frameon=False, labelcolor=INK, fontsize=8)
-    save(figure, "routing")
+    return figure
 
 
-def curve(
-    drawn: Axes, xs: list[int], ys: list[float], label: str, colour: str, dashed: bool = False, dy: int = 0
-) -> None:
-    """A curve whose name stands at its end."""
-    drawn.plot(xs, ys, marker="o", markersize=4, color=colour, linestyle="--" if dashed else "-")
-    drawn.annotate(label, (xs[-1], ys[-1]), (6, -3 + dy), textcoords="offset points", color=colour, fontsize=8.5)
-
-
-def demo() -> None:
-    """The table of the demo, as README.md has it."""
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
-    (head,) = re.findall(r"^\| system \| decoding \|(.*iterations.*)\|$", page, re.MULTILINE)[:1]
-    iterations = [int(word) for word in re.findall(r"\d+", head)]
-    figure = Figure(figsize=(4.6, 2.7))
-    drawn = axes(figure, 1, 1, "iterations", "BLEU")
-    for name, label, colour in (("rdm", "adaptive", BLUE), ("vanilla", "vanilla", ORANGE)):
-        (cells,) = re.findall(rf"^\| rdm_absorbing \| {name} \|(.*)\|$", page, re.MULTILINE)
-        curve(drawn, iterations, [float(cell) for cell in cells.split("|")], label, colour, name == "vanilla")
-    drawn.set_xlim(1.5, 12)
-    drawn.set_xticks(iterations)
-    save(figure, "demo")
-
-
-def tatoeba() -> None:
-    """BLEU against iterations of the systems on real text, from the rows of results/tatoeba_20000.jsonl."""
-    rows = [json.loads(line) for line in (ROOT / "results" / "tatoeba_20000.jsonl").read_text().splitlines()]
-    figure = Figure(figsize=(7, 4))
-    drawn = axes(figure, 1, 1, "iterations", "sacreBLEU")
-    looks = {
-        "rdm_absorbing": ("RDM-absorbing", BLUE),
-        "rdm_multinomial": ("RDM-multinomial", GREEN),
-        "absorbing": ("absorbing", ORANGE),
-        "multinomial": ("multinomial", PURPLE),
-    }
-    shifts = {"RDM-absorbing, vanilla": 8, "RDM-multinomial": -2, "absorbing": -3}
-    for system, (name, colour) in looks.items():
-        for strategy in ("rdm", "vanilla"):
-            found = {
-                row["steps"]: row["metrics"]["sacrebleu"]["value"]
-                for row in rows
-                if (row["system"], row["strategy"], row.get("schedule")) == (system, strategy, "Cosine()")
-                or (row["system"], row["strategy"]) == (system, strategy) == (system, "vanilla")
-            }
-            xs = sorted(found)
-            label = name if strategy == "rdm" else f"{name}, vanilla"
-            curve(drawn, xs, [found[x] for x in xs], label, colour, strategy == "vanilla", shifts.get(label, 0))
-    drawn.set_xlim(1, 33)
-    drawn.set_xticks([2, 4, 10, 16, 25])
-    save(figure, "tatoeba")
+CONCEPT_FIGURES = {"noise": forward, "schedules": schedules, "routing": routing}
 
 
 def main() -> None:
     """Draw all figures."""
     FOLDER.mkdir(exist_ok=True)
-    with matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": "rdm", "font.size": 9}):
-        for draw in (forward, schedules, routing, demo, tatoeba):
-            draw()
+    with matplotlib.rc_context(STYLE):
+        for name, draw in {**CONCEPT_FIGURES, **RESULT_FIGURES}.items():
+            (FOLDER / f"{name}.svg").write_text(as_svg(draw()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ OPTIONAL = ("decoding.md", "systems.md", "learning.md", "sharing.md", "playgroun
 OUTSIDE = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "RESULTS.md", "CODE_OF_CONDUCT.md", "data/*.md")
 OUTSIDE_PICTURES = ("results/*.svg", "results/*.png", "results/*.html")
 """Files outside ``docs`` that are part of the site, at the same path."""
+WIDE = ("RESULTS.md",)
+"""Pages outside ``docs`` with wide tables: shown without the navigation, as ``hide: [navigation]`` does inside."""
 API = {
     "decoding": "Samplers, routers, schedules, proposals and the selection of candidates.",
     "diffusion": "Noises, schedules, the process, noised copies, weights and objectives. Plain PyTorch.",
@@ -94,6 +96,8 @@ def generated_pages() -> dict[str, str]:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Point links, which are relative to the repository, to the site; a link to what is not there becomes text."""
     path = page.file.src_uri
+    if path in WIDE:
+        page.meta["hide"] = ["navigation"]
     outside = path in {file.relative_to(ROOT).as_posix() for pattern in OUTSIDE for file in ROOT.glob(pattern)}
     origin = path if outside else f"docs/{path}"
 

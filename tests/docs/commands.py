@@ -78,5 +78,5 @@ def composed(arguments: list[str]) -> list[list[str]]:
 
 
 def owned_pages() -> list[Path]:
-    """README.md and the pages below ``docs``."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """README.md, RESULTS.md and the pages below ``docs``."""
+    return [ROOT / "README.md", ROOT / "RESULTS.md", *sorted((ROOT / "docs").rglob("*.md"))]

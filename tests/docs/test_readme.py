@@ -55,7 +55,7 @@ def test_links_exist() -> None:
     """Also those of the pages below docs; pages that are written elsewhere may be missing."""
     import hooks
 
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    pages = [ROOT / "README.md", ROOT / "RESULTS.md", *(ROOT / "docs").rglob("*.md")]
     for page in pages:
         text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
         targets = re.findall(r"\]\(([^)#\s]+)|src=\"([^\"]+)\"", text)
