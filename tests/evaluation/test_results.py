@@ -165,6 +165,8 @@ def test_paired_bootstrap_finds_clear_differences_only(tmp_path: Path) -> None:
     assert all(two.p_value > 0.2 for _, two in first.values())
     assert [two.p_value for _, two in first.values()] == [two.p_value for _, two in again.values()]
     assert all("bs:200" in name for name in first)
+    equal = paired_bootstrap(files["odd"], files["odd"], samples=200)
+    assert [two.p_value for _, two in equal.values()] == [1, 1]
 
 
 def test_comparison_of_different_sources_is_a_user_error(tmp_path: Path) -> None:
