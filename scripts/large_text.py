@@ -3,7 +3,7 @@
 Invented words with Zipf-Mandelbrot frequencies, p(r) ~ 1 / (r + 2.7)^1.07, and sentence lengths like those of WMT14.
 Text is written in blocks, so memory does not depend on the size, and depends on the seed alone.
 
-- ``--pairs N``: aligned files ``train.en`` and ``train.de`` with N lines, and ``valid.*`` and ``test.*`` with 2,000 each.
+- ``--pairs N``: aligned files ``train.en`` and ``train.de`` with N lines; ``valid.*`` and ``test.*`` have 2,000 each.
 - ``--words N``: documents of about 3,600 words with WikiText's headings, about N words in ``train.txt``.
 """
 
