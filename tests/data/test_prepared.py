@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rdm.data import prepared
+from rdm.data import module, prepared
 from rdm.data.corpus import Texts
 from rdm.data.prepared import Encode, Prepared, write_split
 from rdm.data.ragged import Ragged
@@ -91,8 +91,10 @@ def test_hashes_distinguish_examples(tmp_path: Path) -> None:
     assert len(set(hashes)) == 4
 
 
-def test_overlap(tmp_path: Path) -> None:
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     """Both sides must be equal; an example that occurs twice in a split is counted twice."""
+    monkeypatch.setattr(module, "OVERLAP_CHUNK", chunk)
     train = (["a", "b", "c", "c"], ["x", "y", "z", "z"])
     corpus = InMemoryCorpus(train, valid=(["b", "a", "a", "q"], ["y", "x", "x", "z"]), test=(["a", "c"], ["y", "x"]))
     data = pairs(tmp_path, corpus)
