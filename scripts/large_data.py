@@ -9,7 +9,7 @@ kernel drops when memory is needed. Needs Linux.
 - ``load``: from the start of Python to the first training batch, with the cache of ``prepare``.
 - ``batches, N workers``: the first batches of an epoch.
 - ``8 ranks``: eight processes at once, each to its first training batch.
-- ``datasets``: with ``--datasets``, the pairs encoded with the ``datasets`` library and the same tokenizer.
+- ``datasets``: pairs encoded with the ``datasets`` library, one process a core, with the tokenizer of ``prepare``.
 
 The text stays in ``--folder`` if one is given, and is used again.
 """
@@ -22,15 +22,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 from typing import Any
 
-RANKS, BATCHES, INTERVAL = 8, 300, 0.1
+RANKS, BATCHES, INTERVAL = 8, 300, 0.3
 PAIRS, WORDS = "pairs", "words"
+LABELS = ("prepare", "load", "batches", f"{RANKS} ranks", "datasets")
 
 
 # In the measured processes.
@@ -160,19 +161,21 @@ def measure(stage: str, kind: str, folder: Path, numbers: list[int]) -> Usage:
     return Usage(seconds, cpu, peak[0] / 1024, peak[1] / 1024, [json.loads(text.splitlines()[-1]) for text in outputs])
 
 
-def run(kind: str, folder: Path, with_datasets: bool) -> None:
-    """Measure all stages for one kind of data and print a table."""
-    shutil.rmtree(folder / "cache", ignore_errors=True)
+def run(kind: str, folder: Path, chosen: Sequence[str]) -> None:
+    """Measure stages for one kind of data and print a table."""
+    if "prepare" in chosen:
+        shutil.rmtree(folder / "cache", ignore_errors=True)
     size = sum(file.stat().st_size for file in folder.glob("train.*")) / 1e6
     cores = len(os.sched_getaffinity(0))
     stages = [("prepare", "prepare", [0]), ("load", "load", [0])]
     stages += [(f"batches, {workers} workers", "batches", [workers]) for workers in (0, 4)]
     stages += [(f"{RANKS} ranks", "load", list(range(RANKS)))]
-    if with_datasets and kind == PAIRS:
-        stages += [("datasets", "datasets", [cores])]
+    stages += [("datasets", "datasets", [cores])] if kind == PAIRS else []
     print(f"\n{size:,.0f} MB of text ({kind}), {cores} cores\n")
     print("| | seconds | CPU seconds | memory, MB | resident, MB | |\n| --- | ---: | ---: | ---: | ---: | --- |")
     for label, stage, numbers in stages:
+        if label.split(",")[0] not in chosen:
+            continue
         usage = measure(stage, kind, folder, numbers)
         report = usage.reports[0].get("rates") or "; ".join(usage.reports[0].get("summary", []))
         cells = (f"{usage.seconds:.1f}", f"{usage.cpu:.1f}", f"{usage.memory:,.0f}", f"{usage.resident:,.0f}", report)
@@ -187,7 +190,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=0, help="number of sentence pairs; WMT14 has 4 million")
     parser.add_argument("--words", type=int, default=0, help="number of words; WikiText-103 has 100 million")
     parser.add_argument("--folder", type=Path, help="where text and cache are; default: a temporary folder")
-    parser.add_argument("--datasets", action="store_true", help="also encode the pairs with the datasets library")
+    parser.add_argument("--only", nargs="+", choices=LABELS, default=LABELS, help="lines of the table")
     for hidden in ("--stage", "--kind", "--number"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -206,7 +209,7 @@ def main() -> None:
                 write(draft, size)
                 draft.rename(folder)
             if size:
-                run(kind, folder, options.datasets)
+                run(kind, folder, options.only)
 
 
 if __name__ == "__main__":
