@@ -129,6 +129,29 @@ def test_a_killed_process_loses_one_shard(
     assert not list(cache.rglob("*.shards")) + list(cache.rglob("*.partial"))
 
 
+def prepare_as_rank(cache: Path, log: Path) -> None:
+    save = Prepared.save_shard
+
+    def noted(self: Prepared, file: Path) -> None:
+        with log.open("a") as stream:
+            stream.write(f"{file.name}\n")
+        save(self, file)
+
+    Prepared.save_shard = noted  # type: ignore[method-assign]
+    assert len(module(cache).prepared("train")) == COUNT
+
+
+def test_eight_ranks_at_once_encode_every_shard_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepared, "SHARD", 10)
+    ranks = [fork.Process(target=prepare_as_rank, args=(tmp_path / "cache", tmp_path / "log")) for _ in range(8)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(60)
+    assert [rank.exitcode for rank in ranks] == [0] * 8
+    assert (tmp_path / "log").read_text().splitlines() == [f"00000{number}.npz" for number in range(4)]
+
+
 def test_an_interrupted_process_keeps_its_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C; an error removes them, because the same text would give the same error."""
     monkeypatch.setattr(prepared, "SHARD", 10)
