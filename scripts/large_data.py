@@ -9,6 +9,7 @@ kernel drops when memory is needed. Needs Linux.
 - ``load``: from the start of Python to the first training batch, with the cache of ``prepare``.
 - ``batches, N workers``: the first batches of an epoch.
 - ``8 ranks``: eight processes at once, each to its first training batch.
+- ``evaluate``: with ``--sources N``, an evaluation without the network, and its peak resident set after every part.
 - ``datasets``: pairs encoded with the ``datasets`` library, one process a core, with the tokenizer of ``prepare``.
 
 The text stays in ``--folder`` if one is given, and is used again.
@@ -26,12 +27,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from resource import RUSAGE_CHILDREN, getrusage
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
 
 RANKS, BATCHES, INTERVAL = 8, 300, 0.3
-PAIRS, WORDS = "pairs", "words"
-LABELS = ("prepare", "load", "batches", f"{RANKS} ranks", "datasets")
+PAIRS, WORDS, SOURCES = "pairs", "words", "sources"
+LABELS = ("prepare", "load", "batches", f"{RANKS} ranks", "datasets", "evaluate")
 
 
 # In the measured processes.
@@ -47,7 +48,7 @@ def data_module(kind: str, folder: Path, workers: int = 0) -> Any:
     from rdm.data.tokenizer import BytePairs
 
     cache = str(folder / "cache")
-    if kind == PAIRS:
+    if kind in (PAIRS, SOURCES):
         corpus = Selection(AlignedText(str(folder), "en", "de"))
         loading = Loading(max_tokens=16_384, num_workers=workers, cache=cache)
         return TranslationDataModule(corpus, BytePairs(40_624), loading, max_length=255)
@@ -105,7 +106,45 @@ def use_datasets(kind: str, folder: Path, number: int) -> dict[str, Any]:
     return {"rates": f"{len(encoded):,} pairs"}
 
 
-STAGES = {"prepare": prepare, "load": load, "batches": batches, "datasets": use_datasets}
+def evaluate(kind: str, folder: Path, number: int) -> dict[str, Any]:
+    """Do what evaluate.py does with the training pairs, but for the network: every output is the reference."""
+    from itertools import chain
+
+    from rdm.data.codec import PairCodec
+    from rdm.data.tokenizer import BytePairs
+    from rdm.evaluation.batched_work import BatchedWork, batches_by_length
+    from rdm.evaluation.generation import EMPTY, Generated, ScoredText, as_outputs
+    from rdm.evaluation.hypotheses import write_hypotheses
+    from rdm.evaluation.metrics.corpus import SacreBleu
+
+    data = data_module(kind, folder)
+    texts = chain.from_iterable(zip(*data.corpus.read("valid"), strict=True))
+    data.use_codec(PairCodec(BytePairs(8_000)(list(texts)), 255))
+    peaks = {"start": peak_memory()}
+    questions = data.questions("train")
+    peaks["questions"] = peak_memory()
+    grouped = batches_by_length({index: (len(row),) for index, row in enumerate(questions.rows)}, 50)
+
+    def compute(batch: int) -> list[Generated]:
+        copies = (bytes(questions.references[0][index], "utf-8").decode() for index in grouped[batch])
+        return [Generated(text, -1.0, [ScoredText(text, -1.0)], calls=1.0, tokens=20) for text in copies]
+
+    work = BatchedWork(len(questions), grouped, compute, Generated.restore)
+    outputs = as_outputs([EMPTY if each is None else each for each in work.run()])
+    peaks["outputs"] = peak_memory()
+    write_hypotheses(folder / "hypotheses.jsonl", questions.sources, questions.references, outputs)
+    peaks["hypotheses file"] = peak_memory()
+    SacreBleu()(outputs.texts, questions.references, questions.sources, outputs.candidates)
+    peaks["BLEU"] = peak_memory()
+    return {"rates": ", ".join(f"{name} {peak:,.0f} MB" for name, peak in peaks.items())}
+
+
+def peak_memory() -> float:
+    """Return the largest resident set of this process so far, in MB."""
+    return getrusage(RUSAGE_SELF).ru_maxrss / 1024
+
+
+STAGES = {"prepare": prepare, "load": load, "batches": batches, "datasets": use_datasets, "evaluate": evaluate}
 
 
 # In the measuring process.
@@ -167,13 +206,17 @@ def run(kind: str, folder: Path, chosen: Sequence[str]) -> None:
         shutil.rmtree(folder / "cache", ignore_errors=True)
     size = sum(file.stat().st_size for file in folder.glob("train.*")) / 1e6
     cores = len(os.sched_getaffinity(0))
-    stages = [("prepare", "prepare", [0]), ("load", "load", [0])]
-    stages += [(f"batches, {workers} workers", "batches", [workers]) for workers in (0, 4)]
-    stages += [(f"{RANKS} ranks", "load", list(range(RANKS)))]
-    stages += [("datasets", "datasets", [cores])] if kind == PAIRS else []
+    common = [("prepare", "prepare", [0]), ("load", "load", [0])]
+    common += [(f"batches, {workers} workers", "batches", [workers]) for workers in (0, 4)]
+    common += [(f"{RANKS} ranks", "load", list(range(RANKS)))]
+    lines = {
+        PAIRS: [*common, ("datasets", "datasets", [cores])],
+        WORDS: common,
+        SOURCES: [("evaluate", "evaluate", [0])],
+    }
     print(f"\n{size:,.0f} MB of text ({kind}), {cores} cores\n")
     print("| | seconds | CPU seconds | memory, MB | resident, MB | |\n| --- | ---: | ---: | ---: | ---: | --- |")
-    for label, stage, numbers in stages:
+    for label, stage, numbers in lines[kind]:
         if label.split(",")[0] not in chosen:
             continue
         usage = measure(stage, kind, folder, numbers)
@@ -189,6 +232,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=0, help="number of sentence pairs; WMT14 has 4 million")
     parser.add_argument("--words", type=int, default=0, help="number of words; WikiText-103 has 100 million")
+    parser.add_argument("--sources", type=int, default=0, help="number of sources of an evaluation without a network")
     parser.add_argument("--folder", type=Path, help="where text and cache are; default: a temporary folder")
     parser.add_argument("--only", nargs="+", choices=LABELS, default=LABELS, help="lines of the table")
     for hidden in ("--stage", "--kind", "--number"):
@@ -202,7 +246,9 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as temporary:
         root = options.folder or Path(temporary)
-        for kind, size, write in ((PAIRS, options.pairs, write_pairs), (WORDS, options.words, write_documents)):
+        writers = {PAIRS: write_pairs, WORDS: write_documents, SOURCES: write_pairs}
+        for kind, write in writers.items():
+            size = getattr(options, kind)
             folder = root / f"{kind}{size}"
             if size and not folder.exists():
                 draft = folder.with_name(f"{folder.name}.partial")
