@@ -30,7 +30,7 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
 
-RANKS, BATCHES, INTERVAL = 8, 300, 0.3
+RANKS, BATCHES = 8, 300
 PAIRS, WORDS, SOURCES = "pairs", "words", "sources"
 LABELS = ("prepare", "load", "batches", f"{RANKS} ranks", "datasets", "evaluate")
 
@@ -191,7 +191,7 @@ def measure(stage: str, kind: str, folder: Path, numbers: list[int]) -> Usage:
     while any(process.poll() is None for process in running):
         found = [memory_of(each) for process in running for each in set(process_tree(process.pid))]
         peak = [max(most, sum(column)) for most, column in zip(peak, zip(*found, strict=True), strict=True)]
-        time.sleep(INTERVAL)
+        time.sleep(min(0.1 + (time.perf_counter() - began) / 100, 2))  # looking costs a few milliseconds
     seconds, after = time.perf_counter() - began, getrusage(RUSAGE_CHILDREN)
     outputs = [process.communicate()[0] for process in running]
     if any(process.returncode for process in running):

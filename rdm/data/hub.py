@@ -67,9 +67,6 @@ class Hub(StreamedCorpus):
             raise UserError(f"the Hub data set {self.path}, row {number} has no text under {column}; it has {found}")
         return " ".join(text.split("\n")).strip()
 
-    def count(self, split: Split) -> int:
-        return len(self._load(split))
-
     def fingerprint(self, split: Split) -> str:
         return short_hash(self._load(split)._fingerprint, *self.columns)
 

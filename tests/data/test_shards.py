@@ -62,9 +62,8 @@ def test_files_do_not_depend_on_the_size_of_shards(
 
 
 def files_of(cache: Path) -> dict[str, bytes]:
-    """Return the files of a prepared training split of byte pairs, in four shards of three chunks."""
-    data = module(cache)
-    data.prepared("train")
+    """Prepare the training split and return the files of all splits."""
+    module(cache).prepared("train")
     return content(cache / "splits")
 
 
