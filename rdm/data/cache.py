@@ -13,11 +13,15 @@ from rdm.locks import lock_file
 Content = TypeVar("Content")
 
 
-def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
+def build_once(folder: Path, build: Callable[[Path], None], parts: Path | None = None) -> Path:
     """Return ``folder``, filled by ``build`` unless it exists.
 
     ``build`` fills a scratch folder, which is renamed after it has been flushed to the disk. So a killed process, a
     full disk or a power cut leave nothing that looks complete. A lock makes other ranks and parallel runs wait.
+
+    Args:
+        parts: a folder where ``build`` keeps finished parts of its work. It survives if the process is killed or
+            interrupted, and is removed when ``folder`` is complete or ``build`` raises an error.
     """
     if folder.exists():
         return folder
@@ -26,7 +30,7 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with lock_file(folder.with_name(f".{folder.name}.lock")):
             if not folder.exists():
-                shutil.rmtree(scratch, ignore_errors=True)  # left by a process that was killed
+                remove_tree(scratch)  # left by a process that was killed
                 scratch.mkdir()
                 try:
                     build(scratch)
@@ -34,14 +38,24 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
                         fsync_path(path)
                     os.replace(scratch, folder)
                     fsync_path(folder.parent)
+                except Exception:
+                    remove_tree(parts)
+                    raise
                 finally:
-                    shutil.rmtree(scratch, ignore_errors=True)
+                    remove_tree(scratch)
+                remove_tree(parts)
     except OSError as error:
         raise UserError(
             f"prepared data cannot be written to {folder.parent}: {error.strerror or error}; "
             "free some space, or choose another folder with data.cache=..."
         ) from error
     return folder
+
+
+def remove_tree(folder: Path | None) -> None:
+    """Remove a folder if it exists."""
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def load_cached(folder: Path, load: Callable[[Path], Content]) -> Content:

@@ -6,12 +6,13 @@ also generated corpora (:mod:`rdm.data.toy`) and those of the Hugging Face Hub (
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Literal
 
-from rdm.data.reading import any_version_exists, existing_version, matching_names, read_lines
-from rdm.data.tables import FORMATS, JSON_LINES, format_of, read_columns
+from rdm.data.reading import any_version_exists, existing_version, matching_names, stream_lines
+from rdm.data.tables import FORMATS, JSON_LINES, format_of, stream_columns
 from rdm.describe import Described
 from rdm.errors import UserError, require
 from rdm.hashing import file_hash, short_hash
@@ -19,6 +20,8 @@ from rdm.hashing import file_hash, short_hash
 Split = Literal["train", "valid", "test"]
 Texts = tuple[list[str], ...]
 """The columns of a split, aligned: ``(sources, targets)`` or ``(documents,)``."""
+Example = tuple[str, ...]
+"""The text of one example in each column."""
 FileNames = str | list[str] | dict[str, str | list[str]] | None
 """The files of a split: a name or pattern, several of them, the names of each side, or None for no split."""
 Group = tuple[Path, ...]
@@ -31,6 +34,14 @@ class Corpus(Described, ABC):
     @abstractmethod
     def read(self, split: Split) -> Texts:
         """Return the text of a split."""
+
+    def stream(self, split: Split) -> Iterator[Example]:
+        """Yield the examples of a split in the order of :meth:`read`; large corpora do not hold them in memory."""
+        return zip(*self.read(split), strict=True)
+
+    def count(self, split: Split) -> int:
+        """Return the number of examples of a split; the text is parsed, so an error in it is raised."""
+        return sum(1 for _ in self.stream(split))
 
     @abstractmethod
     def fingerprint(self, split: Split) -> str:
@@ -53,7 +64,20 @@ class Corpus(Described, ABC):
         return []
 
 
-class Files(Corpus):
+class StreamedCorpus(Corpus):
+    """A corpus that is read example by example."""
+
+    @abstractmethod
+    def stream(self, split: Split) -> Iterator[Example]:
+        """Yield the examples of a split."""
+
+    def read(self, split: Split) -> Texts:
+        examples = list(self.stream(split))
+        columns = range(len(examples[0])) if examples else range(1)
+        return tuple([example[column] for example in examples] for column in columns)
+
+
+class Files(StreamedCorpus):
     """A corpus in files below ``root``; every split may have several, and None means that a split does not exist."""
 
     def __init__(self, root: str, train: FileNames, valid: FileNames, test: FileNames) -> None:
@@ -69,8 +93,8 @@ class Files(Corpus):
         raise UserError(f"{key} must be a file name or a list of them, got {names}")
 
     @abstractmethod
-    def read_group(self, files: Group) -> Texts:
-        """Return the text of files that belong together."""
+    def stream_group(self, files: Group) -> Iterator[Example]:
+        """Yield the examples of files that belong together."""
 
     def _groups(self, split: Split) -> list[Group]:
         names, key = self.names[split], f"data.{split}"
@@ -96,16 +120,16 @@ class Files(Corpus):
         """Return whether any file of any split exists."""
         return any(self.exists(split) for split in self.names)
 
-    def read(self, split: Split) -> Texts:
-        parts = [self.read_group(files) for files in self.files(split)]
-        return tuple([text for column in columns for text in column] for columns in zip(*parts, strict=True))
+    def stream(self, split: Split) -> Iterator[Example]:
+        for files in self.files(split):
+            yield from self.stream_group(files)
 
     def fingerprint(self, split: Split) -> str:
         return short_hash(type(self).__name__, *(file_hash(file) for group in self.files(split) for file in group))
 
     def locate(self, split: Split, index: int) -> str:
         for files in self.files(split):
-            count = len(self.read_group(files)[0])
+            count = sum(1 for _ in self.stream_group(files))
             if index < count:
                 return f"{files[0]}, {'row' if format_of(files[0].name) else 'line'} {index + 1}"
             index -= count
@@ -164,16 +188,9 @@ class AlignedText(Files):
     def _side_files(self, names: str | list[str], key: str) -> list[Path]:
         return [self.root / each for name in as_names(names, key) for each in matching_names(name, self.root)]
 
-    def read_group(self, files: Group) -> Texts:
+    def stream_group(self, files: Group) -> Iterator[Example]:
         table = format_of(files[0].name) if len(files) == 1 else None
-        if table:
-            return read_columns(files[0], self.sides, table)
-        sources, targets = (read_lines(file) for file in files)
-        require(
-            len(sources) == len(targets),
-            f"{files[0]} has {len(sources)} lines, but {files[1]} has {len(targets)}: the lines must be aligned",
-        )
-        return sources, targets
+        return stream_columns(files[0], self.sides, table) if table else stream_aligned(*files)
 
     def fingerprint(self, split: Split) -> str:
         tables = any(len(group) == 1 for group in self.files(split))
@@ -198,18 +215,18 @@ class JsonLines(Files):
     def fingerprint(self, split: Split) -> str:
         return short_hash(super().fingerprint(split), *self.keys)
 
-    def read_group(self, files: Group) -> Texts:
-        return read_columns(files[0], self.keys, JSON_LINES)
+    def stream_group(self, files: Group) -> Iterator[Example]:
+        return stream_columns(files[0], self.keys, JSON_LINES)
 
 
 class Lines(Files):
     """Text files whose lines are the only column."""
 
-    def read_group(self, files: Group) -> Texts:
-        return (read_lines(files[0]),)
+    def stream_group(self, files: Group) -> Iterator[Example]:
+        return zip(stream_lines(files[0]))
 
 
-class Documents(Corpus):
+class Documents(StreamedCorpus):
     """Documents made of the lines of another corpus.
 
     Args:
@@ -220,8 +237,8 @@ class Documents(Corpus):
     def __init__(self, lines: Corpus, first_line: str | None = None) -> None:
         self.lines, self.first_line = lines, compile_pattern(first_line)
 
-    def read(self, split: Split) -> Texts:
-        return (join_lines(self.lines.read(split)[0], self.first_line),)
+    def stream(self, split: Split) -> Iterator[Example]:
+        return zip(join_lines((line for (line,) in self.lines.stream(split)), self.first_line))
 
     def fingerprint(self, split: Split) -> str:
         return short_hash(self.lines.fingerprint(split), str(self.first_line and self.first_line.pattern))
@@ -238,6 +255,18 @@ def as_names(names: str | list[str], key: str) -> list[str]:
     return listed
 
 
+def stream_aligned(source: Path, target: Path) -> Iterator[Example]:
+    """Yield the pairs of lines of two files, which must have equally many."""
+    sides = (stream_lines(source), stream_lines(target))
+    for number, pair in enumerate(zip_longest(*sides)):
+        if None in pair:
+            longer = number + 1 + sum(1 for _ in chain(*sides))
+            counts = [number if line is None else longer for line in pair]
+            message = f"{source} has {counts[0]} lines, but {target} has {counts[1]}: the lines must be aligned"
+            raise UserError(message)
+        yield pair
+
+
 def compile_pattern(first_line: str | None) -> re.Pattern[str] | None:
     """Return the compiled pattern of a document's first line."""
     try:
@@ -246,12 +275,14 @@ def compile_pattern(first_line: str | None) -> re.Pattern[str] | None:
         raise UserError(f"data.first_line: {first_line!r} is not a regular expression: {error}") from error
 
 
-def join_lines(lines: Iterable[str], first_line: re.Pattern[str] | None) -> list[str]:
-    """Return documents, which begin where ``first_line`` matches or else after a blank line."""
-    documents: list[list[str]] = [[]]
+def join_lines(lines: Iterable[str], first_line: re.Pattern[str] | None) -> Iterator[str]:
+    """Yield documents, which begin where ``first_line`` matches or else after a blank line."""
+    document: list[str] = []
     for line in lines:
-        if first_line.match(line) if first_line else not line:
-            documents.append([])
+        if document and (first_line.match(line) if first_line else not line):
+            yield "\n".join(document)
+            document = []
         if line:
-            documents[-1].append(line)
-    return ["\n".join(document) for document in documents if document]
+            document.append(line)
+    if document:
+        yield "\n".join(document)

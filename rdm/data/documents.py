@@ -1,8 +1,10 @@
 """Documents in files of several formats."""
 
-from rdm.data.corpus import FileNames, Files, Group, Split, Texts, compile_pattern, join_lines
-from rdm.data.reading import read_lines
-from rdm.data.tables import FORMATS, format_of, read_columns
+from collections.abc import Iterator
+
+from rdm.data.corpus import Example, FileNames, Files, Group, Split, compile_pattern, join_lines
+from rdm.data.reading import stream_lines
+from rdm.data.tables import FORMATS, format_of, stream_columns
 from rdm.errors import require
 from rdm.hashing import short_hash
 
@@ -27,14 +29,14 @@ class DocumentFiles(Files):
         super().__init__(root, train, valid, test)
         self.column, self.first_line = column, compile_pattern(first_line)
 
-    def read_group(self, files: Group) -> Texts:
+    def stream_group(self, files: Group) -> Iterator[Example]:
         (file,) = files
         table = format_of(file.name)
         if table:
             require(self.first_line is None, f"data.first_line is for text files, but {file} has a document per row")
-            return read_columns(file, [self.column or "text"], table)
+            return stream_columns(file, [self.column or "text"], table)
         require(self.column is None, f"data.column={self.column} is for tables ({', '.join(FORMATS)}), not for {file}")
-        return (join_lines(read_lines(file), self.first_line),)
+        return zip(join_lines(stream_lines(file), self.first_line))
 
     def fingerprint(self, split: Split) -> str:
         pattern = self.first_line and self.first_line.pattern

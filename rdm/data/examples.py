@@ -1,7 +1,7 @@
 """Splits as map-style datasets whose index is a list of examples, so that a batch is built at once."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from torch.utils.data import Dataset
 from rdm.data.batch import Batch
 from rdm.data.ragged import Ragged, frame
 from rdm.vocab import Vocab
+
+ROWS = 10_000  # examples whose ids are read at a time
 
 
 class Examples(Dataset[Batch], ABC):
@@ -30,8 +32,8 @@ class Examples(Dataset[Batch], ABC):
         """Return source and target lengths ``[examples, 2]``, with framing and padding to a multiple."""
 
     @abstractmethod
-    def target_ids(self) -> NDArray[np.integer]:
-        """Return the ids of all targets, concatenated."""
+    def target_ids(self) -> Iterator[NDArray[np.integer]]:
+        """Yield the ids of all targets, those of many targets at a time."""
 
 
 class Pairs(Examples):
@@ -77,10 +79,15 @@ class Pairs(Examples):
         columns = [column.lengths()[self.rows] + 2 for column in (self.sources, self.targets)]
         return torch.from_numpy(self._width(np.stack(columns, 1)))
 
-    def target_ids(self) -> NDArray[np.integer]:
-        within = np.zeros(len(self.targets), dtype=bool)
-        within[self.rows] = True
-        return self.targets.ids[np.repeat(within, self.targets.lengths())]
+    def target_ids(self) -> Iterator[NDArray[np.integer]]:
+        ordered = np.sort(self.rows)
+        for start in range(0, len(self), ROWS):
+            rows = ordered[start : start + ROWS]
+            first, last = rows[0], rows[-1] + 1
+            within = np.zeros(last - first, dtype=bool)
+            within[rows - first] = True
+            offsets = self.targets.offsets[first : last + 1]
+            yield self.targets.ids[offsets[0] : offsets[-1]][np.repeat(within, np.diff(offsets))]
 
 
 class Windows(Examples):
@@ -99,5 +106,6 @@ class Windows(Examples):
     def lengths(self) -> Tensor:
         return torch.tensor([0, self.windows.shape[1]]).expand(len(self), 2)
 
-    def target_ids(self) -> NDArray[np.integer]:
-        return self.windows.reshape(-1)
+    def target_ids(self) -> Iterator[NDArray[np.integer]]:
+        for start in range(0, len(self), ROWS):
+            yield self.windows[start : start + ROWS].reshape(-1)

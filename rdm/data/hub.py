@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Any
 
-from rdm.data.corpus import Corpus, Files, Split, Texts
+from rdm.data.corpus import Corpus, Example, Files, Split, StreamedCorpus
 from rdm.data.tables import column_names
 from rdm.errors import UserError
 from rdm.hashing import short_hash
 
+ROWS = 1_000  # rows read at a time
 
-class Hub(Corpus):
+
+class Hub(StreamedCorpus):
     """A data set of the Hub that consists of data files; data sets with a loading script are refused.
 
     Args:
@@ -43,30 +46,32 @@ class Hub(Corpus):
             reason = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
             raise UserError(f"the Hub data set {self.path} cannot be loaded: {reason}") from error
 
-    def read(self, split: Split) -> Texts:
+    def stream(self, split: Split) -> Iterator[Example]:
         table = self._load(split)
-        return tuple(self._column(table, column) for column in self.columns)
+        names = [column.split(".", 1)[0] for column in self.columns]
+        for name in names:
+            if name not in table.column_names:
+                raise UserError(f"the Hub data set {self.path} has no column {name}; it has {table.column_names}")
+        number = 0
+        for rows in table.select_columns(list(dict.fromkeys(names))).iter(batch_size=ROWS):
+            for values in zip(*(rows[name] for name in names), strict=True):
+                number += 1
+                yield tuple(map(self._text, values, self.columns, repeat(table), repeat(number)))
 
-    def _column(self, table: Any, column: str) -> list[str]:
-        name, *key = column.split(".", 1)
-        if name not in table.column_names:
-            raise UserError(f"the Hub data set {self.path} has no column {name}; it has {table.column_names}")
-        texts: list[Any] = list(table[name])
-        if key:
-            texts = [value.get(key[0]) if isinstance(value, dict) else None for value in texts]
-        for number, text in enumerate(texts, 1):
-            if not isinstance(text, str):
-                found = ", ".join(column_names(table[number - 1]))
-                raise UserError(
-                    f"the Hub data set {self.path}, row {number} has no text under {column}; it has {found}"
-                )
-        return [" ".join(text.split("\n")).strip() for text in texts]
+    def _text(self, value: Any, column: str, table: Any, number: int) -> str:
+        """Return the text of a column in row ``number``, without line breaks."""
+        _, *key = column.split(".", 1)
+        text = value if not key else value.get(key[0]) if isinstance(value, dict) else None
+        if not isinstance(text, str):
+            found = ", ".join(column_names(table[number - 1]))
+            raise UserError(f"the Hub data set {self.path}, row {number} has no text under {column}; it has {found}")
+        return " ".join(text.split("\n")).strip()
 
     def fingerprint(self, split: Split) -> str:
         return short_hash(self._load(split)._fingerprint, *self.columns)
 
 
-class FilesOrHub(Corpus):
+class FilesOrHub(StreamedCorpus):
     """Files if any of them exists, otherwise the Hub; ``card`` documents how to obtain the files."""
 
     def __init__(self, files: Files, hub: Hub | None, card: str) -> None:
@@ -78,9 +83,9 @@ class FilesOrHub(Corpus):
             return self.hub
         return self.files
 
-    def read(self, split: Split) -> Texts:
+    def stream(self, split: Split) -> Iterator[Example]:
         with self._with_advice():
-            return self.chosen.read(split)
+            yield from self.chosen.stream(split)
 
     def fingerprint(self, split: Split) -> str:
         with self._with_advice():

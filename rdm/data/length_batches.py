@@ -1,10 +1,13 @@
 """The batch sampler: sentences of similar length together, within a budget, partitioned over ranks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import cycle, islice
+from typing import overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Sampler
 
@@ -59,7 +62,7 @@ class LengthBatches(Sampler[list[int]]):
             self.__dict__.pop("batches", None)
 
     @cached_property
-    def batches(self) -> list[list[int]]:
+    def batches(self) -> "Batches":
         """The batches of this rank in this epoch."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
         order = (
@@ -73,23 +76,62 @@ class LengthBatches(Sampler[list[int]]):
         order = order[self.lengths[order, 1].argsort(descending=True, stable=True)]
         if not self.shuffle:
             order = order[self.rank :: self.world_size]
-        batches: list[list[int]] = []
-        longest = 0
-        for index, length in zip(order.tolist(), self.lengths[order].max(1).values.tolist(), strict=True):
-            longest = max(longest, length)
-            full = batches and (len(batches[-1]) + 1) * longest > self.max_tokens
-            if not batches or full or len(batches[-1]) >= self.max_sentences:
-                batches.append([])
-                longest = length
-            batches[-1].append(index)
+        ends = fill_batches(self.lengths[order].max(1).values.numpy(), self.max_tokens, self.max_sentences)
+        numbers = np.arange(len(ends))
         if self.shuffle:
-            batches = [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
-            batches += list(islice(cycle(batches), -len(batches) % self.world_size))
-            batches = batches[self.rank :: self.world_size]
-        return batches
+            numbers = torch.randperm(len(ends), generator=generator).numpy()
+            numbers = np.resize(numbers, len(numbers) + -len(numbers) % self.world_size)  # repeats the first ones
+            numbers = numbers[self.rank :: self.world_size]
+        return Batches(order.numpy(), ends, numbers)
 
     def __iter__(self) -> Iterator[list[int]]:
         return iter(self.batches[self.start :])
 
     def __len__(self) -> int:
         return len(self.batches)
+
+
+@dataclass(frozen=True)
+class Batches(Sequence[list[int]]):
+    """Batches as lists of examples, made when they are asked for: millions of integer objects need much memory.
+
+    >>> list(Batches(np.array([5, 6, 7, 8]), ends=np.array([1, 4]), numbers=np.array([1, 0])))
+    [[6, 7, 8], [5]]
+    """
+
+    order: NDArray[np.int64]  # [examples]
+    ends: NDArray[np.int64]  # [batches] where each batch ends in ``order``
+    numbers: NDArray[np.int64]  # the batches of this sequence
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> list[int]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "Batches": ...
+
+    def __getitem__(self, index: int | slice) -> "list[int] | Batches":
+        if isinstance(index, slice):
+            return Batches(self.order, self.ends, self.numbers[index])
+        number = self.numbers[index]
+        start = self.ends[number - 1] if number else 0
+        return self.order[start : self.ends[number]].tolist()
+
+
+def fill_batches(lengths: NDArray[np.int64], max_tokens: int, max_sentences: int) -> NDArray[np.int64]:
+    """Return where batches of consecutive sentences end, each of which is as large as the limits allow.
+
+    >>> fill_batches(np.array([4, 4, 5, 2, 2, 2]), max_tokens=10, max_sentences=3).tolist()
+    [2, 4, 6]
+    """
+    ends = []
+    end = 0
+    while end < len(lengths):
+        most = min(max_sentences, max_tokens // max(int(lengths[end]), 1))
+        longest = np.maximum.accumulate(lengths[end : end + most])
+        padded = longest * np.arange(1, len(longest) + 1)
+        end += int(padded.searchsorted(max_tokens, side="right"))
+        ends.append(end)
+    return np.array(ends, dtype=np.int64)

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from rdm.data import (
+    array_file,
     codec,
     corpus,
     documents,
@@ -23,6 +25,7 @@ from rdm.data import (
     selection,
     sentencepiece_model,
     tables,
+    text_parts,
     tokenizer,
     tokenizer_file,
 )
@@ -43,10 +46,12 @@ from rdm.vocab import Vocab
 
 # Part of every cache key: a change of the code that reads or encodes text invalidates the cache.
 MODULES = (
-    codec, corpus, documents, hub, prepared, ragged, reading, selection, sentencepiece_model, tables,
-    tokenizer, tokenizer_file,
+    array_file, codec, corpus, documents, hub, prepared, ragged, reading, selection, sentencepiece_model, tables,
+    text_parts, tokenizer, tokenizer_file,
 )  # fmt: skip
 CODE = short_hash(tokenizers.__version__, *(file_hash(Path(str(module.__file__))) for module in MODULES))
+
+OVERLAP_CHUNK = 2**20  # hashes that are compared at a time
 
 
 class TextDataModule(pl.LightningDataModule, ABC):
@@ -73,6 +78,7 @@ class TextDataModule(pl.LightningDataModule, ABC):
         self.count: Count = self._count_tokens
         self._codec: Codec | None = None
         self._prepared: dict[Split, Prepared] = {}
+        self._fingerprints: dict[Split, str] = {}
 
     # Differs between the task families.
 
@@ -98,15 +104,14 @@ class TextDataModule(pl.LightningDataModule, ABC):
     def codec(self) -> Codec:
         """The codec given to :meth:`use_codec`, or else one with a tokenizer trained on the training split."""
         if self._codec is None:
-            name = short_hash(CODE, self.corpus.fingerprint("train"), self.train_tokenizer.fingerprint())
+            name = short_hash(CODE, self._fingerprint("train"), self.train_tokenizer.fingerprint())
             folder = build_once(self.cache / "tokenizers" / name, self._build_tokenizer)
             trained = load_cached(folder, lambda folder: Tokenizer.load(folder / "tokenizer.json"))
             self._codec = self.make_codec(trained)
         return self._codec
 
     def _build_tokenizer(self, folder: Path) -> None:
-        texts = [text for column in self.corpus.read("train") for text in column]
-        self.train_tokenizer(texts).save(folder / "tokenizer.json")
+        self.train_tokenizer(chain.from_iterable(self.corpus.stream("train"))).save(folder / "tokenizer.json")
 
     def use_codec(self, codec: Codec) -> None:
         """Use the codec of a trained model instead of training a tokenizer, whose files are not needed then."""
@@ -122,13 +127,21 @@ class TextDataModule(pl.LightningDataModule, ABC):
         """Return a split as ids, encoding it unless it is cached."""
         if split not in self._prepared:
             encoding = (self.codec.tokenizer.fingerprint(), self.codec.kind)
-            folder = self.cache / "splits" / short_hash(CODE, self.corpus.fingerprint(split), *encoding)
-            build_once(folder, lambda scratch: self._encode_split(scratch, split))
+            folder = self.cache / "splits" / short_hash(CODE, self._fingerprint(split), *encoding)
+            shards = folder.with_name(f".{folder.name}.shards")
+
+            def build(scratch: Path) -> None:
+                prepared.write_split(scratch, shards, self.corpus, split, self.codec.encode_corpus)
+
+            build_once(folder, build, shards)
             self._prepared[split] = load_cached(folder, Prepared.load)
         return self._prepared[split]
 
-    def _encode_split(self, folder: Path, split: Split) -> None:
-        prepared.write_split(folder, self.corpus.read(split), self.codec.encode_corpus, split)
+    def _fingerprint(self, split: Split) -> str:
+        """Return the fingerprint of the text of a split, which is hashed once: it may be large."""
+        if split not in self._fingerprints:
+            self._fingerprints[split] = self.corpus.fingerprint(split)
+        return self._fingerprints[split]
 
     def prepare_data(self) -> None:
         for split in ("train", "valid"):
@@ -141,14 +154,19 @@ class TextDataModule(pl.LightningDataModule, ABC):
     def fingerprint(self) -> dict[str, str]:
         """Return hashes of the text of the training and validation splits and of the tokenizer."""
         return {
-            "train": self.corpus.fingerprint("train"),
-            "valid": self.corpus.fingerprint("valid"),
+            "train": self._fingerprint("train"),
+            "valid": self._fingerprint("valid"),
             "tokenizer": self.codec.tokenizer.fingerprint(),
         }
 
     def overlap(self, split: Split, other: Split = "train") -> int:
         """Count the examples of ``split`` whose text is also an example of ``other``."""
-        return int(np.isin(self.prepared(split).hashes, self.prepared(other).hashes).sum())
+        hashes, counts = np.unique(self.prepared(split).hashes, return_counts=True)
+        shared = np.zeros(len(hashes), dtype=bool)
+        others = self.prepared(other).hashes
+        for start in range(0, len(others), OVERLAP_CHUNK):
+            shared |= np.isin(hashes, others[start : start + OVERLAP_CHUNK])
+        return int(counts[shared].sum())
 
     def summary(self) -> list[str]:
         """Return one line per split: examples, what is left out or held out, overlap with the training split."""
@@ -163,7 +181,10 @@ class TextDataModule(pl.LightningDataModule, ABC):
 
     def target_counts(self) -> Tensor:
         """Return the frequency of each id in the training targets, ``[V]``."""
-        return torch.from_numpy(np.bincount(self.train_examples.target_ids(), minlength=self.vocab.size))
+        counts = np.zeros(self.vocab.size, dtype=np.int64)
+        for ids in self.train_examples.target_ids():
+            counts += np.bincount(ids, minlength=self.vocab.size)
+        return torch.from_numpy(counts)
 
     def check(self) -> None:
         """Raise :class:`UserError` before training for data that would stop it later."""

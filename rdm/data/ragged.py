@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,14 @@ class Ragged:
     @classmethod
     def from_rows(cls, rows: Sequence[Sequence[int]]) -> "Ragged":
         lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
-        ids = np.fromiter((index for row in rows for index in row), np.int32, int(lengths.sum()))
+        ids = np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum()))
         return cls(ids, np.concatenate([[0], lengths.cumsum()]))
+
+    @classmethod
+    def join(cls, parts: Sequence["Ragged"]) -> "Ragged":
+        """Concatenate the rows of several parts."""
+        lengths = np.concatenate([part.lengths() for part in parts])
+        return cls(np.concatenate([part.ids for part in parts]), np.concatenate([[0], lengths.cumsum()]))
 
     @classmethod
     def load(cls, folder: Path) -> "Ragged":

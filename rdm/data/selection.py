@@ -1,14 +1,18 @@
 """The part of a corpus that a run uses: a limited training split, and a validation split taken from it."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
 
-from rdm.data.corpus import Corpus, Split, Texts
+from rdm.data.corpus import Corpus, Example, Split, StreamedCorpus
 from rdm.errors import require
 from rdm.hashing import derive_seed, short_hash
 
+Item = TypeVar("Item")
 
-class Selection(Corpus):
+
+class Selection(StreamedCorpus):
     """Another corpus with fewer training examples.
 
     Args:
@@ -26,11 +30,15 @@ class Selection(Corpus):
     def exists(self, split: Split) -> bool:
         return self.corpus.exists(self._origin(split))
 
-    def read(self, split: Split) -> Texts:
-        return tuple(self._select(split, self.corpus.read(self._origin(split))))
+    def stream(self, split: Split) -> Iterator[Example]:
+        return self._select(split, self.corpus.stream(self._origin(split)))
 
     def references(self, split: Split) -> list[list[str]]:
-        return self._select(split, self.corpus.references(self._origin(split)))
+        return [list(self._select(split, column)) for column in self.corpus.references(self._origin(split))]
+
+    def count(self, split: Split) -> int:
+        whole = self.corpus.count(self._origin(split))
+        return sum(1 for _ in self._select(split, range(whole)))
 
     def fingerprint(self, split: Split) -> str:
         whole = self.corpus.fingerprint(self._origin(split))
@@ -40,8 +48,8 @@ class Selection(Corpus):
 
     def locate(self, split: Split, index: int) -> str:
         origin = self._origin(split)
-        rows = self._rows(split, len(self.corpus.read(origin)[0]))
-        return self.corpus.locate(origin, rows[index])
+        rows = self._select(split, range(self.corpus.count(origin)))
+        return self.corpus.locate(origin, next(islice(rows, index, None)))
 
     def remarks(self, split: Split) -> list[str]:
         remarks = self.corpus.remarks(split)
@@ -59,18 +67,19 @@ class Selection(Corpus):
         require(not self.corpus.exists("valid"), f"data.hold_out={self.hold_out}, but there is a valid split: {advice}")
         return "train"
 
-    def _select(self, split: Split, columns: Sequence[list[str]]) -> list[list[str]]:
-        rows = self._rows(split, len(columns[0]))
-        return [[column[row] for row in rows] for column in columns]
-
-    def _rows(self, split: Split, count: int) -> Sequence[int]:
-        """Return the examples of ``split`` among the ``count`` of its origin."""
-        rows: Sequence[int] = range(count)
+    def _select(self, split: Split, examples: Iterable[Item]) -> Iterator[Item]:
+        """Return the examples of ``split`` among those of its origin."""
         if split != "test" and self.hold_out is not None:
-            message = f"data.hold_out={self.hold_out} leaves no training example: the train split has {count}"
-            require(self.hold_out < count, message)
-            # Not the seed of the run: runs that differ in the seed are compared on the same validation split.
-            generator = random.Random(derive_seed("hold_out", self.hold_out, count))
-            held_out = set(generator.sample(range(count), self.hold_out))
-            rows = [row for row in rows if (row in held_out) == (split == "valid")]
-        return rows[: self.limit] if split == "train" else rows
+            held_out = self._held_out()
+            examples = (each for row, each in enumerate(examples) if (row in held_out) == (split == "valid"))
+        return islice(examples, self.limit if split == "train" else None)
+
+    def _held_out(self) -> set[int]:
+        """Return the rows of the training split that are held out."""
+        assert self.hold_out is not None
+        count = self.corpus.count("train")
+        message = f"data.hold_out={self.hold_out} leaves no training example: the train split has {count}"
+        require(self.hold_out < count, message)
+        # Not the seed of the run: runs that differ in the seed are compared on the same validation split.
+        generator = random.Random(derive_seed("hold_out", self.hold_out, count))
+        return set(generator.sample(range(count), self.hold_out))

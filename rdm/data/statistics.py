@@ -2,7 +2,6 @@
 
 import time
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from rdm.data.corpus import Split
 from rdm.data.module import TextDataModule
+from rdm.data.prepared import Prepared
 from rdm.errors import UserError
 
 SHOWN = 60  # tokens printed of an example
@@ -29,16 +29,25 @@ def splits_table(data: TextDataModule) -> Table:
             table.add_row(split, Text(str(error), style="red"))
             continue
         sides = [f"{side.float().mean():.1f} ({int(side.max())})" for side in examples.lengths().unbind(1)]
-        ids = np.concatenate([column.ids for column in data.prepared(split).columns])
         table.add_row(
             split,
             f"{len(examples):,}",
             ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count) or "nothing",
             *sides,
-            f"{(ids == data.vocab.unk).mean():.2%}",
+            f"{share_of(data.prepared(split), data.vocab.unk):.2%}",
             "" if split == "train" else f"{data.overlap(split):,}",
         )
     return table
+
+
+def share_of(prepared: Prepared, index: int, chunk: int = 2**20) -> float:
+    """Return the share of an id in all columns; ``chunk`` ids are read at a time."""
+    found = total = 0
+    for column in prepared.columns:
+        total += len(column.ids)
+        for start in range(0, len(column.ids), chunk):
+            found += int((column.ids[start : start + chunk] == index).sum())
+    return found / total
 
 
 def length_histogram(lengths: Tensor, bins: int = 12) -> Table:

@@ -6,14 +6,13 @@ spreadsheets write them, so that a text may contain commas, quotation marks and 
 """
 
 import csv
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rdm.data.reading import PACKED, read_lines, read_raw_lines, read_text
+from rdm.data.reading import PACKED, stream_lines, stream_raw_lines
 from rdm.errors import UserError, require
 
 Rows = Iterator[tuple[str, Any]]
@@ -35,9 +34,8 @@ def format_of(name: str) -> Format | None:
     return FORMATS.get(Path(name.removesuffix(PACKED)).suffix.lower())
 
 
-def read_columns(file: Path, columns: Sequence[str], table: Format) -> tuple[list[str], ...]:
-    """Return text columns of a file; a row without one of them is refused with the names of those it has."""
-    texts: tuple[list[str], ...] = tuple([] for _ in columns)
+def stream_columns(file: Path, columns: Sequence[str], table: Format) -> Iterator[tuple[str, ...]]:
+    """Yield text columns of a file, row by row; a row without one is refused with the names of those it has."""
     location = None
     for location, row in table.rows(file):
         values = [_value(row, column) for column in columns]
@@ -48,10 +46,8 @@ def read_columns(file: Path, columns: Sequence[str], table: Format) -> tuple[lis
                 f"{file}, {location} needs the {table.columns} {wanted}, each with a text; "
                 f"it has the {table.columns} {found}"
             )
-        for column, value in zip(texts, values, strict=True):
-            column.append(_checked(value, file, location))
+        yield tuple(_checked(value, file, location) for value in values)
     require(location is not None, f"{file} has no rows")
-    return texts
 
 
 def _value(row: Any, column: str) -> Any:
@@ -81,7 +77,7 @@ def _checked(text: str, file: Path, location: str) -> str:
 
 
 def _json_rows(file: Path) -> Rows:
-    for number, line in enumerate(read_lines(file), 1):
+    for number, line in enumerate(stream_lines(file), 1):
         try:
             yield f"line {number}", json.loads(line)
         except (json.JSONDecodeError, RecursionError) as error:
@@ -89,13 +85,14 @@ def _json_rows(file: Path) -> Rows:
 
 
 def _tsv_rows(file: Path) -> Rows:
-    header, *lines = (line.rstrip("\r").split("\t") for line in read_raw_lines(file))
-    return _with_header(file, header, enumerate(lines, 2))
+    lines = (line.rstrip("\r").split("\t") for line in stream_raw_lines(file))
+    header = next(lines)  # a file without lines is refused
+    yield from _with_header(file, header, enumerate(lines, 2))
 
 
 def _csv_rows(file: Path) -> Rows:
     csv.field_size_limit(LARGEST_FIELD)
-    reader = csv.reader(io.StringIO(read_text(file), newline="\n"), strict=True)
+    reader = csv.reader((f"{line}\n" for line in stream_raw_lines(file)), strict=True)
 
     def numbered() -> Iterator[tuple[int, list[str]]]:
         for fields in reader:

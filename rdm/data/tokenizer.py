@@ -3,13 +3,14 @@
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
 from rdm.data.reading import read_lines
+from rdm.data.text_parts import chunks, sample_texts
 from rdm.describe import Described
 from rdm.errors import UserError, require
 from rdm.files import write_text
@@ -53,12 +54,13 @@ class Tokenizer:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of every text, without special symbols; runs on all cores."""
         try:
-            encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+            # In chunks, because an encoding of the library is many times larger than its ids.
+            batches = (self.backend.encode_batch_fast(chunk, add_special_tokens=False) for chunk in chunks(texts))
+            return [encoding.ids for encodings in batches for encoding in encodings]
         except TypeError as error:  # the library raises nothing narrower
             number = next((number for number, text in enumerate(texts, 1) if re.search("[\ud800-\udfff]", text)), 0)
             advice = "save the text as UTF-8"
             raise UserError(f"text {number} has an unpaired surrogate, which is not a character: {advice}") from error
-        return [encoding.ids for encoding in encodings]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Return the texts of rows of ids; special symbols are left out."""
@@ -78,7 +80,8 @@ class TokenizerTrainer(Described, ABC):
     """Makes a tokenizer from text."""
 
     @abstractmethod
-    def __call__(self, texts: Sequence[str]) -> Tokenizer: ...
+    def __call__(self, texts: Iterable[str]) -> Tokenizer:
+        """Return a tokenizer; ``texts`` can be iterated over once and may be larger than the memory."""
 
     def fingerprint(self) -> str:
         """Return a hash that changes whenever the same text may give a different tokenizer."""
@@ -88,7 +91,7 @@ class TokenizerTrainer(Described, ABC):
 class Words(TokenizerTrainer):
     """One id per word, split at white space; a word written like a special symbol is ``<unk>``."""
 
-    def __call__(self, texts: Sequence[str]) -> Tokenizer:
+    def __call__(self, texts: Iterable[str]) -> Tokenizer:
         backend = Backend(models.WordLevel(unk_token=UNK))
         backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         trainer = trainers.WordLevelTrainer(vocab_size=2**31, special_tokens=list(SPECIALS), show_progress=False)
@@ -104,7 +107,7 @@ class PreTokenized(Words):
     word tokenisation of the corpus.
     """
 
-    def __call__(self, texts: Sequence[str]) -> Tokenizer:
+    def __call__(self, texts: Iterable[str]) -> Tokenizer:
         tokenizer = super().__call__(texts)
         tokenizer.backend.decoder = decoders.Sequence(
             [
@@ -118,13 +121,16 @@ class PreTokenized(Words):
 
 
 class BytePairs(TokenizerTrainer):
-    """Byte-level BPE with ``size`` ids: no text is unknown, and decoding is lossless."""
+    """Byte-level BPE with ``size`` ids: no text is unknown, and decoding is lossless.
+
+    Merges are learned on a sample of a large text; see :func:`~rdm.data.text_parts.sample_texts`.
+    """
 
     def __init__(self, size: int) -> None:
         require(size >= 256 + len(SPECIALS), f"a byte-level vocabulary needs at least 261 ids, got {size}")
         self.size = size
 
-    def __call__(self, texts: Sequence[str]) -> Tokenizer:
+    def __call__(self, texts: Iterable[str]) -> Tokenizer:
         backend = Backend(models.BPE())
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         backend.decoder = decoders.ByteLevel()
@@ -134,7 +140,8 @@ class BytePairs(TokenizerTrainer):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=sys.stderr.isatty(),
         )
-        backend.train_from_iterator(texts, trainer, length=len(texts))
+        sample = sample_texts(texts)
+        backend.train_from_iterator(sample, trainer, length=len(sample))
         return Tokenizer(backend)
 
 
@@ -156,25 +163,29 @@ class BytePairsWithSymbols(BytePairs):
         clash = sorted(set(self.symbols) & set(SPECIALS))
         require(not clash, f"data.tokenizer.symbols: {clash} are special symbols; write a space before them")
 
-    def __call__(self, texts: Sequence[str]) -> Tokenizer:
+    def __call__(self, texts: Iterable[str]) -> Tokenizer:
         split = re.compile("|".join(map(re.escape, self.symbols)))
-        tokenizer = super().__call__([split.sub("\n", text) for text in texts])
+        tokenizer = super().__call__(split.sub("\n", text) for text in texts)
         tokenizer.backend.add_tokens([AddedToken(symbol, normalized=False) for symbol in self.symbols])
         return Tokenizer(tokenizer.backend)
 
 
 class WordPieces(TokenizerTrainer):
-    """BERT's lower-cased WordPiece with ``size`` ids; case, accents and spacing are lost by design."""
+    """BERT's lower-cased WordPiece with ``size`` ids; case, accents and spacing are lost by design.
+
+    Pieces are learned on a sample of a large text; see :func:`~rdm.data.text_parts.sample_texts`.
+    """
 
     def __init__(self, size: int = 30_522) -> None:
         self.size = size
 
-    def __call__(self, texts: Sequence[str]) -> Tokenizer:
+    def __call__(self, texts: Iterable[str]) -> Tokenizer:
         # The library numbers word-internal letters in hash-table order, and these numbers break ties between equally
         # frequent merges. For a deterministic vocabulary, a first pass without merges collects the letters, and the
         # second pass gets them in sorted order.
-        letters = [piece for piece in self._train(texts, 0, SPECIALS) if piece.startswith("##") and len(piece) == 3]
-        return _from_vocabulary(self._train(texts, self.size, [*SPECIALS, *sorted(letters)]))
+        sample = sample_texts(texts)
+        letters = [piece for piece in self._train(sample, 0, SPECIALS) if piece.startswith("##") and len(piece) == 3]
+        return _from_vocabulary(self._train(sample, self.size, [*SPECIALS, *sorted(letters)]))
 
     def _train(self, texts: Sequence[str], size: int, first: Sequence[str]) -> dict[str, int]:
         """Return a vocabulary of ``size`` tokens that begins with ``first``."""
@@ -200,7 +211,7 @@ class GivenWordPieces(TokenizerTrainer):
     def fingerprint(self) -> str:
         return short_hash(type(self).__name__, file_hash(self._existing_file()))
 
-    def __call__(self, texts: Sequence[str]) -> Tokenizer:
+    def __call__(self, texts: Iterable[str]) -> Tokenizer:
         names = dict(zip(BERT_SPECIALS, SPECIALS, strict=True))
         ids: dict[str, int] = {}
         for index, line in enumerate(read_lines(self._existing_file())):

@@ -2,7 +2,7 @@
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ class GivenTokenizer(TokenizerTrainer):
     def fingerprint(self) -> str:
         return short_hash(type(self).__name__, file_hash(self._file()))
 
-    def __call__(self, texts: Sequence[str]) -> Tokenizer:
+    def __call__(self, texts: Iterable[str]) -> Tokenizer:
         file = self._file()
         content = file.read_bytes()
         backend = _from_json(content, file) if content.lstrip()[:1] == b"{" else _from_sentencepiece(content, file)

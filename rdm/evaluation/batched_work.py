@@ -19,7 +19,7 @@ SECONDS_BETWEEN_LINES = 10.0
 class Store(Protocol):
     """Keeps the results of finished batches as plain data; see :class:`rdm.evaluation.resumable.ResumableResults`."""
 
-    done: dict[int, list[dict[str, Any]]]
+    done: dict[int, list[dict[str, Any]]]  # results of earlier commands, by the number of the batch
 
     def add(self, number: int, rows: list[dict[str, Any]]) -> None:
         """Store the results of batch ``number``."""

@@ -52,10 +52,11 @@ def write_hypotheses(file: Path, sources: Sequence[str], references: Sequence[Se
         outputs.candidates,
         ([rounded(score) for score in scores] for scores in outputs.candidate_scores),
     )
-    lines = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
     # A job with the same settings writes the same content; renaming keeps readers from seeing half a file.
     draft = file.with_name(f"{file.name}.{os.getpid()}")
-    draft.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
+    with draft.open("w", encoding="utf-8") as stream:
+        for values in zip(*columns, strict=True):
+            stream.write(json.dumps(dict(zip(names, values, strict=True)), ensure_ascii=False) + "\n")
     draft.replace(file)
 
 

@@ -20,6 +20,9 @@ class ResumableResults:
     Args:
         target: the file or folder that the command writes when it has all results.
         settings: everything the results depend on; a file of other settings is refused.
+
+    Attributes:
+        done: the results that the file held when it was opened, by the number of the batch.
     """
 
     def __init__(self, target: Path, settings: Mapping[str, Any]) -> None:
@@ -44,9 +47,8 @@ class ResumableResults:
         self._stream.close()
 
     def add(self, number: int, rows: list[dict[str, Any]]) -> None:
-        """Store the results of batch ``number``."""
+        """Store the results of batch ``number``; they are not kept in memory."""
         self._write({"batch": number, "rows": rows})
-        self.done[number] = rows
 
     def remove(self) -> None:
         """Delete the file: the results have been written to their destination."""

@@ -8,9 +8,9 @@ import time
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from rdm.data.array_file import ArrayFile
 from rdm.data.cache import build_once
 from rdm.data.tokenizer import Tokenizer
 from rdm.errors import UserError
@@ -111,7 +111,7 @@ FULL = r"prepared data cannot be written to .*: No space left on device; free so
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(np, "save"), (Tokenizer, "save"), (Path, "mkdir"), (os, "fsync"), (os, "replace")],
+    [(ArrayFile, "append"), (Tokenizer, "save"), (Path, "mkdir"), (os, "fsync"), (os, "replace")],
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_a_full_disk_is_reported_and_leaves_nothing(

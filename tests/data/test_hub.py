@@ -59,6 +59,7 @@ def test_keys_in_a_column(folder: str) -> None:
     assert hub(folder).read("valid") == (["vier"], ["four"])
     assert hub(folder, test="validation").read("test") == (["vier"], ["four"])
     assert hub(folder).references("test") == [["five"]]
+    assert hub(folder).count("train") == 2
 
 
 def test_plain_columns_of_parquet_files(tmp_path: Path) -> None:

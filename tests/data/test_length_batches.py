@@ -2,12 +2,13 @@
 
 from itertools import chain
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rdm.data.length_batches import LengthBatches
+from rdm.data.length_batches import LengthBatches, fill_batches
 from rdm.errors import UserError
 from tests.builders import toy_data
 
@@ -70,6 +71,21 @@ def test_batches_fill_both_budgets(sizes: list[tuple[int, int]], max_tokens: int
         if following is not None:
             grown = [*batch, following[0]]
             assert len(grown) > max_sentences or len(grown) * int(lengths[grown].max()) > max_tokens
+
+
+@given(st.lists(st.integers(0, 20), max_size=50), st.integers(20, 90), st.integers(1, 9))
+@settings(deadline=None, derandomize=True)
+def test_batches_are_filled_as_by_a_loop(lengths: list[int], max_tokens: int, max_sentences: int) -> None:
+    ends: list[int] = []
+    size = longest = 0
+    for index, length in enumerate(lengths):
+        longest = max(longest, length)
+        if size == max_sentences or (size + 1) * longest > max_tokens:
+            ends.append(index)
+            size, longest = 0, length
+        size += 1
+    ends += [len(lengths)] if lengths else []
+    assert fill_batches(np.array(lengths), max_tokens, max_sentences).tolist() == ends
 
 
 def test_number_of_batches_is_the_same_in_every_epoch() -> None:

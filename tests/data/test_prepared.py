@@ -1,5 +1,6 @@
 """Encoded splits on disk equal direct encoding and are memory-mapped."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rdm.data import prepared
-from rdm.data.prepared import Prepared, write_split
+from rdm.data import module, prepared
+from rdm.data.corpus import Texts
+from rdm.data.prepared import Encode, Prepared, write_split
 from rdm.data.ragged import Ragged
 from rdm.errors import UserError
 from tests.data.helpers import InMemoryCorpus, pairs
@@ -51,9 +53,15 @@ def test_saved_rows_are_memory_mapped(tmp_path: Path, rows: list[list[int]]) -> 
     assert [loaded.ids[start:end].tolist() for start, end in pairwise(loaded.offsets)] == rows
 
 
-def letters(texts: list[str]) -> list[list[int]]:
+def letters(texts: Sequence[str]) -> list[list[int]]:
     """Encode one id per letter."""
     return [[ord(letter) for letter in text] for text in texts]
+
+
+def write(folder: Path, texts: Texts, encode: Encode = letters) -> Prepared:
+    (folder / "split").mkdir(parents=True)
+    write_split(folder / "split", folder / "shards", InMemoryCorpus(texts), "train", encode)
+    return Prepared.load(folder / "split")
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 4, 7, 100])
@@ -63,13 +71,12 @@ def test_splits_are_encoded_in_chunks(tmp_path: Path, monkeypatch: pytest.Monkey
     texts = ([f"s{i}" * (i % 3) for i in range(7)], [f"target {i}" for i in range(7)])
     calls: list[int] = []
 
-    def encode(some: list[str]) -> list[list[int]]:
+    def encode(some: Sequence[str]) -> list[list[int]]:
         calls.append(len(some))
         return letters(some)
 
-    write_split(tmp_path, texts, encode, "train")
+    loaded = write(tmp_path, texts, encode)
     assert max(calls) <= chunk
-    loaded = Prepared.load(tmp_path)
     assert len(loaded) == 7
     assert len(loaded.columns) == 2
     for column, text in zip(loaded.columns, texts, strict=True):
@@ -79,14 +86,15 @@ def test_splits_are_encoded_in_chunks(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_hashes_distinguish_examples(tmp_path: Path) -> None:
     """Equal texts have equal hashes; moving words to the other side or swapping sides changes them."""
     sources, targets = ["a b", "a", "c", "a b", "c d"], ["c", "b c", "a b", "c", "e"]
-    write_split(tmp_path, (sources, targets), letters, "train")
-    hashes = Prepared.load(tmp_path).hashes.tolist()
+    hashes = write(tmp_path, (sources, targets)).hashes.tolist()
     assert hashes[0] == hashes[3]
     assert len(set(hashes)) == 4
 
 
-def test_overlap(tmp_path: Path) -> None:
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     """Both sides must be equal; an example that occurs twice in a split is counted twice."""
+    monkeypatch.setattr(module, "OVERLAP_CHUNK", chunk)
     train = (["a", "b", "c", "c"], ["x", "y", "z", "z"])
     corpus = InMemoryCorpus(train, valid=(["b", "a", "a", "q"], ["y", "x", "x", "z"]), test=(["a", "c"], ["y", "x"]))
     data = pairs(tmp_path, corpus)
@@ -98,4 +106,4 @@ def test_overlap(tmp_path: Path) -> None:
 
 def test_a_split_without_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the train split has no text"):
-        write_split(tmp_path, ([],), letters, "train")
+        write(tmp_path, ([],))

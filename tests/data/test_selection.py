@@ -52,6 +52,14 @@ def test_limit_takes_the_first_training_examples(files: AlignedText) -> None:
     assert both.read("train")[0] == held_out.read("train")[0][:3]
     assert both.read("valid") == held_out.read("valid")
     assert len(Selection(files, limit=1000).read("train")[0]) == COUNT
+    for corpus in (
+        Selection(files),
+        Selection(files, limit=3),
+        held_out,
+        both,
+        Selection(files, hold_out=10, limit=99),
+    ):
+        assert corpus.count("train") == len(corpus.read("train")[0])
 
 
 @pytest.mark.parametrize("corpus", [ToyTranslation(20, 4, 4), ToyText(20, 4, 4)])

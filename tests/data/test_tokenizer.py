@@ -113,6 +113,7 @@ def test_an_unpaired_surrogate_is_refused(name: str) -> None:
 def test_training_is_deterministic(name: str) -> None:
     """Also when many merges are equally frequent."""
     assert len({TRAINERS[name](TEXTS).fingerprint() for _ in range(5)}) == 1
+    assert TRAINERS[name](iter(TEXTS)).fingerprint() == TRAINERS[name](TEXTS).fingerprint()
     assert TRAINERS[name](TEXTS).fingerprint() != TRAINERS[name]([*TEXTS, "nine zebras"]).fingerprint()
 
 

@@ -5,9 +5,10 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-from rdm.evaluation.metrics import pretrained
+from rdm.evaluation.metrics import corpus, pretrained
 from rdm.evaluation.metrics.base import Scorer
 from rdm.evaluation.metrics.corpus import ChrF, SacreBleu, TokenizedBleu, sacre_bleu, split_compounds
 from rdm.evaluation.metrics.open_ended import Diversity, TokenEntropy
@@ -139,6 +140,20 @@ def test_diversity_by_hand() -> None:
 def test_token_entropy_by_hand() -> None:
     """Two equally frequent words: log 2; one word: 0."""
     assert number(TokenEntropy()(["a b a b", "a a a"], [[]])) == pytest.approx(math.log(2) / 2)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+@pytest.mark.parametrize("metric", [BLEU(force=True), BLEU(tokenize="none"), CHRF()], ids=["raw", "tokenized", "chrf"])
+def test_corpus_scores_are_those_of_sacrebleu(metric: BLEU | CHRF, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the number of sentences whose n-grams are in memory at once; with two references."""
+    monkeypatch.setattr(corpus, "CHUNK", chunk)
+    rng = random.Random(0)
+    columns = [[" ".join(rng.choices("abc", k=rng.randint(0, 9))) for _ in range(20)] for _ in range(3)]
+    expected = metric.corpus_score(columns[0], columns[1:]).score
+    signature = str(metric.get_signature())
+    assert 0 < expected < 100
+    assert corpus.corpus_score(metric, columns[0], columns[1:]) == expected
+    assert str(metric.get_signature()) == signature
 
 
 def test_repeated_bleu_does_not_grow_the_cache() -> None:

@@ -8,6 +8,22 @@ from sacrebleu.metrics import BLEU, CHRF
 
 from rdm.evaluation.metrics.base import Scorer, Texts
 
+CHUNK = 1_000  # sentences whose n-grams are in memory
+
+
+def corpus_score(metric: BLEU | CHRF, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Return ``metric.corpus_score``; n-grams are counted for :data:`CHUNK` sentences at a time.
+
+    sacreBLEU holds the n-grams of all references at once, about 11 kB per sentence for BLEU.
+    """
+    hypotheses, references = list(hypotheses), [list(side) for side in references]
+    metric._check_corpus_score_args(hypotheses, references)
+    statistics = []
+    for start in range(0, len(hypotheses), CHUNK):
+        part = slice(start, start + CHUNK)
+        statistics += metric._extract_corpus_statistics(hypotheses[part], [side[part] for side in references])
+    return metric._aggregate_and_compute(statistics).score
+
 
 @lru_cache(maxsize=1)
 def _bleu() -> BLEU:
@@ -18,7 +34,7 @@ def _bleu() -> BLEU:
 def sacre_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, str]:
     """Compute corpus BLEU (0 to 100) against one or more lists of references, and its signature."""
     bleu = _bleu()
-    value = bleu.corpus_score(list(hypotheses), [list(stream) for stream in references]).score
+    value = corpus_score(bleu, hypotheses, references)
     return value, str(bleu.get_signature())
 
 
@@ -38,7 +54,7 @@ class ChrF(Scorer):
 
     def score(self, texts: Texts) -> tuple[float, str]:
         chrf = CHRF()
-        value = chrf.corpus_score(list(texts.hypotheses), [list(stream) for stream in texts.references]).score
+        value = corpus_score(chrf, texts.hypotheses, texts.references)
         return value, str(chrf.get_signature())
 
 
@@ -62,5 +78,5 @@ class TokenizedBleu(Scorer):
     def score(self, texts: Texts) -> tuple[float, str]:
         bleu = BLEU(tokenize="none", smooth_method="none", force=True)
         split = [[split_compounds(text) for text in side] for side in (texts.hypotheses, *texts.references)]
-        value = bleu.corpus_score(split[0], split[1:]).score
+        value = corpus_score(bleu, split[0], split[1:])
         return value, f"{bleu.get_signature()}|compounds:split"
