@@ -44,7 +44,7 @@ def paired_bootstrap(first: Path, second: Path, samples: int = 1000, tokenize: s
     del scores["System"]
     if systems[0][1] == systems[1][1]:
         for _, second_result in scores.values():
-            second_result.p_value = 1.0  # sacreBLEU counts strictly larger differences only, and there are none
+            second_result.p_value = 1.0  # type: ignore[union-attr]  # sacreBLEU counts strictly larger differences only, and there are none
     return {f"{name} {signatures[name]}": results for name, results in scores.items()}
 
 
