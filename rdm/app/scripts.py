@@ -38,6 +38,7 @@ from rdm.app.sweeps import JobResult, finish_sweep, sweeping
 from rdm.app.targets import add_working_directory
 from rdm.errors import UserError
 from rdm.locks import lock_folder
+from rdm.training.deferred_torchmetrics import defer_torchmetrics  # imports no torch
 
 Rewrite = Callable[[Sequence[str]], list[str]]
 
@@ -70,6 +71,7 @@ def run_script(name: str, *rewrites: Rewrite) -> None:
         check_options(config, name)
         check_overrides(config, HydraConfig.get().overrides.task, name)
         CHECK_FILES[name](config)
+        defer_torchmetrics()
         return import_module(f"rdm.app.{name}").job(config)
 
     def main() -> None:
