@@ -83,6 +83,14 @@ class State(Progress):
         """``[R, N]`` bool: free positions with a score, either from this iteration or stored."""
         return self.free & (self.active | self.denoised)
 
+    @property
+    def active_index(self) -> Tensor:
+        """``[P]`` the active positions as indices into flattened ``[R * N]`` tensors, in the order of ``logits``.
+
+        Their number is known from ``logits``, so there is no device synchronisation, which indexing by a mask has.
+        """
+        return self.active.flatten().byte().argsort(descending=True, stable=True)[: len(self.logits)]
+
 
 @dataclass(frozen=True)
 class Outcome:
