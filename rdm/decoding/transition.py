@@ -23,6 +23,7 @@ from rdm.decoding.schedule import steps_to_visit
 from rdm.describe import Described
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
+from rdm.masks import true_index
 
 
 class Action(IntEnum):
@@ -87,9 +88,9 @@ class State(Progress):
     def active_index(self) -> Tensor:
         """``[P]`` the active positions as indices into flattened ``[R * N]`` tensors, in the order of ``logits``.
 
-        Their number is known from ``logits``, so there is no device synchronisation, which indexing by a mask has.
+        Their number is known from ``logits``, so there is no device synchronisation.
         """
-        return self.active.flatten().byte().argsort(descending=True, stable=True)[: len(self.logits)]
+        return true_index(self.active, len(self.logits))
 
 
 @dataclass(frozen=True)

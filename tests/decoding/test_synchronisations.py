@@ -5,6 +5,9 @@ import torch
 from torch import Tensor
 
 from rdm.decoding.routing import PosteriorStep
+from rdm.models.encoder_decoder import EncoderDecoder
+from rdm.vocab import Vocab
+from tests.builders import RECIPES, sampler, tiny_system
 from tests.decoding.helpers import (
     ALL_ROUTERS,
     BARRED,
@@ -46,10 +49,9 @@ def test_one_synchronisation_in_an_iteration(name: str, noise: str) -> None:
     """One in the network call; another where a router asks whether all rows are finished."""
     process, canvas, network = make_process(noise, STEPS), make_canvas([5, 3, 4]), Network()
     transition = PosteriorStep() if name == "posterior" else ALL_ROUTERS[name]()
-    sampler = make_sampler(transition, STEPS)
     process.noise.sample(canvas.tokens)  # unigram noise looks once whether it has counts
     with HostSynchronisations() as found:
-        sampler.run(process, network, canvas, seeded())
+        make_sampler(transition, STEPS).run(process, network, canvas, seeded())
     ends_early = name in FEWER_ITERATIONS and name not in TIMES
     at_start = {"tensor": 1, "index by a mask": 1, "tolist": 1} if name in TIMES else {}
     if name == "dndm_beta":
@@ -94,3 +96,16 @@ def test_active_index_lists_the_active_positions_in_order() -> None:
         assert torch.equal(state.active_index, state.active.flatten().nonzero().squeeze(1))
         sizes.append(len(state.active_index))
     assert sizes[0] > sizes[1] > 0
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_one_synchronisation_in_an_iteration_of_a_system(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EncoderDecoder, "_padded", lambda network, mask: True)  # as on a GPU
+    vocab = Vocab(size=12)
+    system, source = tiny_system(vocab, name).eval(), torch.tensor([[2, 7, 8, 9, 3], [2, 6, 3, 0, 0]])
+    counts = []
+    for steps in (4, 9):
+        with HostSynchronisations() as found:
+            system.generate(source, sampler(name, steps), seeded())
+        counts.append(found.total)
+    assert counts[1] - counts[0] == 9 - 4, found.lines
