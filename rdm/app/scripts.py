@@ -71,7 +71,6 @@ def run_script(name: str, *rewrites: Rewrite) -> None:
         check_options(config, name)
         check_overrides(config, HydraConfig.get().overrides.task, name)
         CHECK_FILES[name](config)
-        defer_torchmetrics()
         return import_module(f"rdm.app.{name}").job(config)
 
     def main() -> None:
@@ -89,6 +88,7 @@ def run_script(name: str, *rewrites: Rewrite) -> None:
 
 def run_module(main: Callable[[], None]) -> None:
     """Run ``main``; a user's mistake is printed in one line, with ``debug=true`` every error has its stack trace."""
+    defer_torchmetrics()
     try:
         main()
     except Exception as error:
