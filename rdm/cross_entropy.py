@@ -22,6 +22,8 @@ LossAndGradient = Callable[[Tensor, slice], tuple[Tensor, Tensor]]
 
 CPU_CHUNK, GPU_CHUNK = 2**18, 2**24
 """Logits per chunk: as many as fit into a CPU cache, and enough to keep a GPU busy."""
+CPU_PRODUCT = 2**21
+"""Logits per chunk of a :class:`Projection` on a CPU: matrix products of few rows are slow."""
 
 
 def rows_at_once(logits: Tensor) -> int:
@@ -102,7 +104,7 @@ class _ProjectedInChunks(torch.autograd.Function):
     @staticmethod
     def chunks(states: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
         """Yield chunks of rows with their logits in float32, from a product in ``dtype``."""
-        size = max((CPU_CHUNK if states.device.type == "cpu" else GPU_CHUNK) // len(weight), 1)
+        size = max((CPU_PRODUCT if states.device.type == "cpu" else GPU_CHUNK) // len(weight), 1)
         weight, bias = weight.to(dtype), bias.to(dtype)
         with torch.autocast(states.device.type, enabled=False):
             for start in range(0, len(states), size):
