@@ -2,20 +2,28 @@
 
 With plain autograd, a loss keeps several tensors of the size of the logits for the backward pass. Here loss and
 gradient are computed in one pass over chunks that fit into the cache, and only the gradient is kept.
+
+If even that is too much, a loss is given a :class:`Projection` instead of logits: states that are yet to be multiplied
+with the output embedding. Logits and their gradient then exist for one chunk at a time. The price is that the backward
+pass computes the logits again, a fourth product beside the three of the forward and backward passes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 LossAndGradient = Callable[[Tensor, slice], tuple[Tensor, Tensor]]
 """``(logits [C, V] in float32, row slice) -> (losses [C], their gradients with respect to the logits [C, V])``."""
 
 CPU_CHUNK, GPU_CHUNK = 2**18, 2**24
 """Logits per chunk: as many as fit into a CPU cache, and enough to keep a GPU busy."""
+CPU_PRODUCT = 2**21
+"""Logits per chunk of a :class:`Projection` on a CPU: matrix products of few rows are slow."""
 
 
 def rows_at_once(logits: Tensor) -> int:
@@ -23,8 +31,38 @@ def rows_at_once(logits: Tensor) -> int:
     return max((CPU_CHUNK if logits.device.type == "cpu" else GPU_CHUNK) // logits.shape[1], 1)
 
 
-def in_chunks(logits: Tensor, loss_and_gradient: LossAndGradient) -> Tensor:
+@dataclass(frozen=True)
+class Projection:
+    """Logits ``states [P, D] @ weight[V, D]^T + bias [V]`` that are not computed yet; no gradient flows to ``bias``.
+
+    >>> Projection(torch.ones(3, 2), torch.ones(5, 2), torch.zeros(5)).logits().shape
+    torch.Size([3, 5])
+    """
+
+    states: Tensor
+    weight: Tensor
+    bias: Tensor
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __getitem__(self, index: int) -> Tensor:
+        """The logits ``[V]`` of one row."""
+        return functional.linear(self.states[index], self.weight, self.bias)
+
+    def logits(self) -> Tensor:
+        """Compute them all."""
+        return functional.linear(self.states, self.weight, self.bias)
+
+
+Logits = Tensor | Projection
+"""``[P, V]``, computed or not."""
+
+
+def in_chunks(logits: Logits, loss_and_gradient: LossAndGradient) -> Tensor:
     """Return the losses ``[P]`` of the rows of ``logits [P, V]``."""
+    if isinstance(logits, Projection):
+        return _ProjectedInChunks.apply(logits.states, logits.weight, logits.bias, loss_and_gradient)
     return _InChunks.apply(logits, loss_and_gradient)
 
 
@@ -51,13 +89,52 @@ class _InChunks(torch.autograd.Function):
         return gradient.mul_(upstream[:, None]), None
 
 
-def smoothed_cross_entropy(logits: Tensor, target: Tensor, allowed: Tensor, smoothing: float) -> Tensor:
+class _ProjectedInChunks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor, loss_and_gradient: LossAndGradient) -> Tensor:
+        kind = states.device.type
+        ctx.save_for_backward(states, weight, bias)
+        ctx.loss_and_gradient = loss_and_gradient
+        ctx.dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
+        losses = torch.empty(len(states), device=states.device)
+        for rows, logits in _ProjectedInChunks.chunks(states, weight, bias, ctx.dtype):
+            losses[rows], _ = loss_and_gradient(logits, rows)
+        return losses
+
+    @staticmethod
+    def chunks(states: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
+        """Yield chunks of rows with their logits in float32, from a product in ``dtype``."""
+        size = max((CPU_PRODUCT if states.device.type == "cpu" else GPU_CHUNK) // len(weight), 1)
+        weight, bias = weight.to(dtype), bias.to(dtype)
+        with torch.autocast(states.device.type, enabled=False):
+            for start in range(0, len(states), size):
+                rows = slice(start, start + size)
+                yield rows, functional.linear(states[rows].to(dtype), weight, bias).float()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        states, weight, bias = ctx.saved_tensors
+        cast = weight.to(ctx.dtype)
+        for_states = torch.empty_like(states)
+        for_weight = torch.zeros(weight.shape, device=weight.device)
+        for rows, logits in _ProjectedInChunks.chunks(states, weight, bias, ctx.dtype):
+            slope = ctx.loss_and_gradient(logits, rows)[1].mul_(upstream[rows, None]).to(ctx.dtype)
+            for_states[rows] = (slope @ cast).to(states.dtype)
+            if ctx.dtype == for_weight.dtype:
+                for_weight.addmm_(slope.T, states[rows])
+            else:
+                for_weight += slope.T @ states[rows].to(ctx.dtype)
+        return for_states, for_weight.to(weight.dtype), None, None
+
+
+def smoothed_cross_entropy(logits: Logits, target: Tensor, allowed: Tensor, smoothing: float) -> Tensor:
     """Return the label-smoothed cross-entropy ``[P]`` for each row of logits.
 
     The target distribution is ``(1 - smoothing) onehot(target) + smoothing * uniform(allowed)``.
 
     Args:
-        logits: ``[P, V]``.
+        logits: ``[P, V]``, or the projection that gives them.
         target: ``[P]`` ids.
         allowed: ``[V]`` bool, the ids that share the smoothing mass.
         smoothing: in ``[0, 1)``.

@@ -27,7 +27,7 @@ import rdm.training.sampling
 import rdm.training.saving
 from rdm.app.run_folder import RunFolder
 from rdm.data.tokenizer import Tokenizer
-from rdm.training.checkpoints import AtomicCheckpointIO
+from rdm.training.checkpoint_io import AtomicCheckpointIO
 from tests import scripts
 from tests.same import assert_same_run
 

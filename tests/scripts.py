@@ -71,6 +71,9 @@ def _server(variables: tuple[tuple[str, str], ...]) -> "subprocess.Popen[str]":
 def _serve() -> None:
     """Run one command per input line and print its exit code."""
     sys.path.insert(0, str(ROOT))
+    from rdm.training.deferred_torchmetrics import defer_torchmetrics
+
+    defer_torchmetrics()
     import pytorch_lightning  # noqa: F401
 
     import rdm.training.sampling  # noqa: F401

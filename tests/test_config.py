@@ -385,6 +385,7 @@ MILLIONS = {
     "qqp": (47, 50),
     "wikitext103": (0.95 * 430, 1.05 * 430),
     "local": (2, 8),
+    "smoke": (28, 34),
 }
 
 
@@ -399,12 +400,12 @@ def test_experiments(name: str) -> None:
     check_types(composed)
     check_parts(composed)
     family, system = name.split("/")
-    assert family == "local" or composed.name.removesuffix("_lm") == system.removesuffix("_plus")
+    assert family in ("local", "smoke") or composed.name.removesuffix("_lm") == system.removesuffix("_plus")
     low, high = KINDS.get(composed.model._target_.rpartition(".")[2], MILLIONS.get(family, (0, 1)))
     low, high = (770, 780) if system == "gpt2_large" else (low, high)
     low, high = (0, 1) if family == "toy" else (low, high)
     pretrained = {"GPT2": 50_260, "GPVAET5": 32_102}.get(composed.model._target_.rpartition(".")[2], 300)
-    vocabulary = 300 if family == "toy" else composed.data.tokenizer.get("size", pretrained)
+    vocabulary = 300 if family in ("toy", "smoke") else composed.data.tokenizer.get("size", pretrained)
     assert low <= millions(composed, vocabulary) <= high
 
 

@@ -5,9 +5,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from rdm import cross_entropy
-from rdm.cross_entropy import smoothed_cross_entropy
+from rdm.cross_entropy import Projection, smoothed_cross_entropy
 from rdm.models.layers import BARRED
 from tests.diffusion.exact import seeded
 
@@ -86,3 +88,69 @@ def test_barred_ids_have_no_mass() -> None:
     assert (logits.softmax(1)[:, ~allowed] == 0).all()
     assert loss.tolist() == pytest.approx([np.log(4)] * 2, rel=1e-6)
     assert (logits.grad[:, ~allowed] == 0).all()
+
+
+def projected(rows: int = 10, size: int = 12, width: int = 6) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """States, output embedding, bias that bars the first four ids, and targets."""
+    generator = seeded()
+    states = torch.randn(rows, width, generator=generator).requires_grad_()
+    weight = torch.randn(size, width, generator=generator).requires_grad_()
+    bias = torch.where(torch.arange(size) < 4, BARRED, 0.0)
+    return states, weight, bias, torch.arange(rows) % (size - 4) + 4
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("rows_at_once", [1, 3, 100])
+def test_projection_in_chunks_equals_the_logits(
+    smoothing: float, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Losses and both gradients, with a different weight for every row."""
+    monkeypatch.setattr(cross_entropy, "CPU_PRODUCT", 12 * rows_at_once)
+    states, weight, bias, target = projected()
+    upstream, results = torch.linspace(0.5, 2.0, len(states)), []
+    for logits in (functional.linear(states, weight, bias), Projection(states, weight, bias)):
+        losses = smoothed_cross_entropy(logits, target, bias == 0, smoothing)
+        results.append((losses, *torch.autograd.grad((upstream * losses).sum(), (states, weight))))
+    for plain, chunked in zip(*results, strict=True):
+        torch.testing.assert_close(chunked, plain, rtol=1e-5, atol=1e-6)
+
+
+def test_projection_holds_one_chunk_of_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tensor of the forward or the backward pass is larger than a chunk, or than the weight."""
+    monkeypatch.setattr(cross_entropy, "CPU_PRODUCT", 500 * 4)
+    states, weight, bias, target = projected(rows=64, size=500, width=3)
+
+    class Largest(TorchDispatchMode):
+        size = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            result = func(*args, **(kwargs or {}))
+            made = [each.numel() for each in tree_leaves(result) if isinstance(each, Tensor)]
+            self.size = max([self.size, *made])
+            return result
+
+    with Largest() as largest:
+        smoothed_cross_entropy(Projection(states, weight, bias), target, bias == 0, 0.1).sum().backward()
+    assert largest.size == max(4 * 500, weight.numel()) == 2000
+    with Largest() as largest:
+        smoothed_cross_entropy(functional.linear(states, weight, bias), target, bias == 0, 0.1).sum().backward()
+    assert largest.size == 64 * 500
+
+
+def test_projection_under_autocast_is_a_product_in_half_precision() -> None:
+    states, weight, bias, target = projected(rows=40, size=300, width=32)
+    found = []
+    for kind in (Projection, functional.linear):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            losses = smoothed_cross_entropy(kind(states, weight, bias), target, bias == 0, 0.1)
+        found.append((losses, *torch.autograd.grad(losses.sum(), (states, weight))))
+    for chunked, plain in zip(*found, strict=True):
+        assert chunked.dtype == plain.dtype == torch.float32
+        torch.testing.assert_close(chunked, plain, rtol=2e-2, atol=2e-2)
+
+
+def test_second_backward_pass_of_a_projection_is_computed_again() -> None:
+    states, weight, bias, target = projected()
+    loss = smoothed_cross_entropy(Projection(states, weight, bias), target, bias == 0, 0.1).sum()
+    first, second = (torch.autograd.grad(loss, (states, weight), retain_graph=True) for _ in range(2))
+    assert all(torch.equal(*pair) for pair in zip(first, second, strict=True))

@@ -46,11 +46,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_train_in_a_new_process(tmp_path: Path) -> None:
     """As from a shell; the other tests run the same files in a process that has imported the packages."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPROFILEIMPORTTIME": "1"}
     command = [sys.executable, "train.py", *SMALL, f"hydra.run.dir={tmp_path}", "trainer.max_steps=3"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.splitlines()[-1] == f"done: python evaluate.py ckpt={tmp_path}"
     assert (tmp_path / "checkpoints" / "last.ckpt").is_file()
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert "pytorch_lightning" in imported
+    assert not imported & {"scipy", "transformers", "datasets", "wandb", "pandas", "pyarrow", "nltk"}
 
 
 def test_contents_of_the_run_folder(run: Path) -> None:

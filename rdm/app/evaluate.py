@@ -23,8 +23,7 @@ from rdm.evaluation.results import append, check_writable, find_row
 from rdm.evaluation.settings import decoding_settings, evaluation_hash
 from rdm.evaluation.tables import main_value
 from rdm.hashing import settings_hash
-from rdm.training.loggers import log_row
-from rdm.training.training_cost import describe_machine
+from rdm.machine import describe_machine
 
 
 def job(config: DictConfig) -> JobResult:
@@ -108,6 +107,8 @@ def schedule_name(row: dict[str, Any]) -> str | None:
 def finish(config: DictConfig, model: Model, results: Path, row: dict[str, Any]) -> JobResult:
     """Send a row to the loggers, and return it as the result of the job."""
     if config.get("logger"):
+        from rdm.training.loggers import log_row  # imports Lightning, which takes seconds
+
         config.run_dir = str(results.parent / "logs" / row["evaluation"])
         decoded = {"decoding": row["strategy"], "schedule": schedule_name(row), "steps": row.get("steps")}
         config.choices = {**model.run.choices, **chosen(), **decoded}

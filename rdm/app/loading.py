@@ -16,8 +16,7 @@ from rdm.data.codec import Codec
 from rdm.data.module import TextDataModule
 from rdm.errors import UserError, require
 from rdm.systems.base import System
-from rdm.training.checkpoints import check_fits
-from rdm.training.training_cost import CHECKPOINT_KEY
+from rdm.training.checkpoints import COST_KEY, check_fits
 from rdm.training.weights import read_state
 
 Stamped = tuple[tuple[Path, int], ...]
@@ -82,7 +81,7 @@ def load_system(run: RunFolder, files: Stamped, configuration: Stamped) -> tuple
         "overrides": run.overrides,
         "parameters": sum(parameter.numel() for parameter in system.parameters()),
         "steps": int(states[-1]["global_step"]),
-        **states[-1].get(CHECKPOINT_KEY, {}),
+        **states[-1].get(COST_KEY, {}),
     }
     return system.eval(), cost
 

@@ -38,6 +38,7 @@ from rdm.app.sweeps import JobResult, finish_sweep, sweeping
 from rdm.app.targets import add_working_directory
 from rdm.errors import UserError
 from rdm.locks import lock_folder
+from rdm.training.deferred_torchmetrics import defer_torchmetrics  # imports no torch
 
 Rewrite = Callable[[Sequence[str]], list[str]]
 
@@ -87,6 +88,7 @@ def run_script(name: str, *rewrites: Rewrite) -> None:
 
 def run_module(main: Callable[[], None]) -> None:
     """Run ``main``; a user's mistake is printed in one line, with ``debug=true`` every error has its stack trace."""
+    defer_torchmetrics()
     try:
         main()
     except Exception as error:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from rdm.app.arguments import Parser
 from rdm.app.scripts import run_module
+from rdm.bench.around import SECONDS, SHARE
 from rdm.bench.cases import FULL, OFFICIAL, QUICK, SECTIONS, Size
 from rdm.bench.figure import draw
 from rdm.bench.timing import Measurement, find_noisy, gemm_rate
@@ -44,10 +45,10 @@ def show(results: list[Measurement], official: Mapping[tuple[str, str], float]) 
         ratios = {row.name: row.per_gflops / rate for row in rows if (rate := official.get((section, row.name)))}
         columns = {
             "": [row.name for row in rows],
-            unit: [f"{row.rate:,.2f}" for row in rows],
-            "per GFLOP/s": [f"{row.per_gflops:.4f}" for row in rows],
+            unit: [f"{row.rate:.1%}" if unit == SHARE else f"{row.rate:,.2f}" for row in rows],
+            "per GFLOP/s": ["" if unit in (SECONDS, SHARE) else f"{row.per_gflops:.4f}" for row in rows],
             "times official": [f"{ratios[row.name]:.1f}" if row.name in ratios else "" for row in rows],
-            "spread": [f"{row.spread:.0%}" for row in rows],
+            "spread": ["" if unit == SHARE else f"{row.spread:.0%}" for row in rows],
             "outside network": ["" if row.outside is None else f"{row.outside:.1%}" for row in rows],
             "memory": ["" if row.memory is None else f"{row.memory:,.0f} MB" for row in rows],
         }

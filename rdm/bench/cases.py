@@ -9,6 +9,7 @@ from hydra.utils import instantiate
 from torch import Tensor
 
 from rdm.app.composition import compose_config
+from rdm.bench.around import around as commands_and_parts
 from rdm.bench.inputs import random_batch
 from rdm.bench.timing import Measurement, Stopwatch, time_action
 from rdm.data.batch import Batch
@@ -37,6 +38,7 @@ class Size:
     lengths: tuple[int, ...]
     batches: tuple[int, ...]
     iterations: tuple[int, ...]
+    steps: int  # of the training run of the section ``around``
 
 
 FULL = Size(
@@ -50,6 +52,7 @@ FULL = Size(
     lengths=(16, 64, 256),
     batches=(8, 32, 128),
     iterations=(2, 10, 25),
+    steps=480,
 )
 
 
@@ -75,6 +78,7 @@ QUICK = Size(
     lengths=(16, 64),
     batches=(8, 32),
     iterations=(2, 10),
+    steps=20,
 )
 
 
@@ -221,10 +225,14 @@ def loading(size: Size) -> Iterator[Measurement]:
     config = compose_config("train", [f"data.corpus.train_size={size.vocabulary * 2}"])
     data = instantiate(config.data.module)
     data.prepare_data()
-    data.setup("fit")
     loader = data.train_dataloader()
     tokens = float(sum(batch.counts["tokens"] for batch in loader))
     yield time_action("data", "toy_translation", TOKENS, tokens, lambda watch: sum(1 for _ in loader), size.repetitions)
 
 
-SECTIONS = (training, decoding, latency, growth, loading)
+def around(size: Size) -> Iterator[Measurement]:
+    """Time from commands to their first result, and the parts of a training run (see :mod:`rdm.bench.around`)."""
+    return commands_and_parts("tiny", size.steps, max(size.repetitions // 2, 1))
+
+
+SECTIONS = (training, decoding, latency, growth, loading, around)

@@ -119,15 +119,15 @@ class KLASS(Adaptive):
         if self.MEMO not in memo:  # the first iteration, with all rows of the canvas
             nowhere = torch.full_like(state.tokens, -1)
             memo[self.MEMO], memo["place"], memo["stable"] = [state.logits], nowhere, torch.zeros_like(state.tokens)
-        (before,), place = memo[self.MEMO], memo["place"][state.rows][state.active]
-        known = place >= 0
-        stable = torch.zeros(len(place), dtype=torch.bool, device=device)
-        stable[known] = divergence(state.logits[known], before[place[known]]) < self.max_divergence
-        count = memo["stable"][state.rows]
-        count[state.active] = torch.where(stable, count[state.active] + 1, 0)
+        (before,), count = memo[self.MEMO], memo["stable"][state.rows]
+        place = memo["place"][state.rows].flatten()[state.active_index]
+        # Positions without an earlier distribution are compared with any one, and are not stable.
+        stable = (place >= 0) & (divergence(state.logits, before[place.clamp(min=0)]) < self.max_divergence)
+        stable = torch.zeros_like(state.active).masked_scatter(state.active, stable)
+        count = torch.where(state.active, torch.where(stable, count + 1, 0), count)
         # Only the distributions of the last iteration are kept, and where each of them is.
         places = torch.full_like(state.tokens, -1)
-        places[state.active] = torch.arange(len(place), device=device)
+        places.masked_scatter_(state.active, torch.arange(len(state.logits), device=device))
         memo[self.MEMO] = [state.logits]
         memo["place"] = memo["place"].index_copy(0, state.rows, places)
         memo["stable"] = memo["stable"].index_copy(0, state.rows, count)
@@ -155,7 +155,7 @@ class EntropyBound(Adaptive):
     def within_bound(self, state: State, among: Tensor) -> Tensor:
         """Return the largest set of positions ``[R, N]`` (bool) within ``among`` that satisfies the bound."""
         entropies = torch.full(state.tokens.shape, float("inf"), dtype=torch.float64, device=state.tokens.device)
-        entropies[state.active] = entropy(state.logits)
+        entropies.masked_scatter_(state.active, entropy(state.logits).double())
         ascending, order = entropies.masked_fill(~among, float("inf")).sort(dim=1, stable=True)
         # In ascending order the maximum is the last one: sum H - max H is the sum of those before it.
         before = functional.pad(ascending.cumsum(1)[:, :-1], (1, 0))

@@ -105,14 +105,14 @@ class LeaveOneOut(Ancestral):
 
     def _without_observed(self, state: State) -> State:
         """Return the state with proposals from the leave-one-out distribution, and the observed tokens' scores."""
-        observed, noise = state.tokens[state.active], state.process.noise
-        alpha = state.process.schedule.alpha(torch.tensor(state.t, device=observed.device))
+        observed, noise = state.tokens.flatten()[state.active_index], state.process.noise
+        alpha = float(state.process.schedule.alpha(torch.tensor(state.t)))
         seen = torch.log1p(alpha / ((1 - alpha) * noise.prob(observed)).clamp(min=1e-300))
         index = observed[:, None]
         logits = state.logits.float().clone()
         logits.scatter_(1, index, logits.gather(1, index) - seen[:, None].float())
-        proposal, scores, certainty = state.proposal.clone(), state.scores.clone(), torch.zeros_like(state.scores)
-        proposal[state.active] = state.sample(logits)
-        scores[state.active] = token_log_probs(state.logits, proposal[state.active])
-        certainty[state.active] = token_log_probs(logits, observed)
+        proposed = state.sample(logits)
+        scores = state.scores.masked_scatter(state.active, token_log_probs(state.logits, proposed))
+        certainty = torch.zeros_like(scores).masked_scatter(state.active, token_log_probs(logits, observed))
+        proposal = state.proposal.masked_scatter(state.active, proposed)
         return replace(state, proposal=proposal, scores=scores, memo={"certainty": certainty})

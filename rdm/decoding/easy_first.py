@@ -94,8 +94,8 @@ class EasyFirst(IteratedDecoding):
             calls = calls + active.any(1)
             chosen = logits.argmax(-1)
             before, first = tokens, iteration == 1
-            tokens, scores = tokens.clone(), scores.clone()
-            tokens[active], scores[active] = chosen, token_log_probs(logits, chosen)
+            tokens = tokens.masked_scatter(active, chosen)
+            scores = scores.masked_scatter(active, token_log_probs(logits, chosen))
             if observer is not None:
                 denoised = free & (not first)
                 old = Pass(before, denoised, free, scores, free, rows)

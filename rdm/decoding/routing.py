@@ -154,16 +154,15 @@ class PosteriorStep(Transition):
     """
 
     def step(self, state: State) -> Outcome:
-        active, size = state.active, rows_at_once(state.logits)
+        size, observed = rows_at_once(state.logits), state.tokens.flatten()[state.active_index]
         parts = []
-        for logits, x_t in zip(state.logits.split(size), state.tokens[active].split(size), strict=True):
+        for logits, x_t in zip(state.logits.split(size), observed.split(size), strict=True):
             log_probs, ones = logits.float().log_softmax(-1), torch.ones_like(x_t)
             ids = state.sample(state.process.posterior_log_probs(x_t, log_probs, state.t * ones, state.s * ones))
             parts.append((ids, log_probs.gather(1, ids[:, None]).squeeze(1)))
         chosen, scores = (torch.cat(side) for side in zip(*parts, strict=True))
-        tokens, stored = state.tokens.clone(), state.stored.clone()
-        tokens[active] = chosen
-        stored[active] = scores
+        tokens = state.tokens.masked_scatter(state.active, chosen)
+        stored = state.stored.masked_scatter(state.active, scores)
         return Outcome(
             tokens=tokens,
             denoised=((tokens == state.proposal) | (state.s == 0)) & state.free,

@@ -237,8 +237,9 @@ class Sampler(IteratedDecoding):
             logits = denoise(tokens, transition.network_steps(progress), active)
             calls = calls + calls_each * active.any(1)
             elapsed = (iteration - 1) / max(iterations - 1, 1)
-            proposal, scores = tokens.clone(), stored.clone()
-            proposal[active], scores[active] = self.proposal(logits, elapsed, generator)
+            proposed, scored = self.proposal(logits, elapsed, generator)
+            # Unlike an assignment to a mask, this needs no device synchronisation.
+            proposal, scores = tokens.masked_scatter(active, proposed), stored.masked_scatter(active, scored)
             state = State(
                 **vars(progress),
                 active=active,

@@ -56,10 +56,10 @@ class LogitScore(Score):
         """Return the score ``[P]`` of each distribution ``softmax(logits [P, V])``."""
 
     def now(self, state: State) -> Tensor:
-        scores = self.stored(state).clone()
+        scores = self.stored(state)
         if len(state.logits):
             parts = [self.values(rows.float()) for rows in state.logits.split(rows_at_once(state.logits))]
-            scores[state.active] = torch.cat(parts)
+            scores = scores.masked_scatter(state.active, torch.cat(parts))
         return scores
 
     def stored(self, state: State) -> Tensor:

@@ -23,6 +23,7 @@ from rdm.decoding.schedule import steps_to_visit
 from rdm.describe import Described
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
+from rdm.masks import true_index
 
 
 class Action(IntEnum):
@@ -93,6 +94,14 @@ class State(Progress):
     def scored(self) -> Tensor:
         """``[R, N]`` bool: free positions with a score, either from this iteration or stored."""
         return self.free & (self.active | self.denoised)
+
+    @property
+    def active_index(self) -> Tensor:
+        """``[P]`` the active positions as indices into flattened ``[R * N]`` tensors, in the order of ``logits``.
+
+        Their number is known from ``logits``, so there is no device synchronisation.
+        """
+        return true_index(self.active, len(self.logits))
 
 
 @dataclass(frozen=True)

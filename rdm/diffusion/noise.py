@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rdm.describe import Described
-from rdm.errors import UserError, require
+from rdm.errors import require
 from rdm.vocab import Vocab
 
 
@@ -107,6 +107,7 @@ class Unigram(Noise):
         require(temperature > 0, f"diffusion.noise.temperature must be above 0, got {temperature}")
         super().__init__(torch.zeros(vocab.size), vocab.select(without=vocab.specials))
         self.temperature = temperature
+        self._has_counts = False  # known on the host: asking the device in every call would synchronise
 
     def fit(self, target_counts: Callable[[], Tensor]) -> None:
         # An id that never occurs counts as one occurrence: the validation text may contain it.
@@ -115,8 +116,8 @@ class Unigram(Noise):
         self.cdf.copy_(self._cumulate(self.probs))
 
     def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        if not self.probs.any():
-            raise UserError("unigram noise has no counts yet: call fit or load a checkpoint")
+        self._has_counts = self._has_counts or bool(self.probs.any())
+        require(self._has_counts, "unigram noise has no counts yet: call fit or load a checkpoint")
         return super().sample(like, generator)
 
 

@@ -146,8 +146,8 @@ class EncoderDecoder(Restricted):
         return self.decode(x, attend_real(mask, self._padded(mask)), memory, extend)
 
     def _padded(self, mask: Tensor) -> bool:
-        # Assumed to be padded when training on a GPU, because reading the mask costs a device synchronisation.
-        return (self.training and mask.device.type != "cpu") or not bool(mask.all())
+        # Assumed to be padded on a GPU, because reading the mask costs a device synchronisation.
+        return mask.device.type != "cpu" or not bool(mask.all())
 
     def decode(self, x: Tensor, attend: Attend, memory: Memory, extend: Sequence[Extend] | None = None) -> Tensor:
         """Run the decoder layers.

@@ -5,7 +5,6 @@ from collections import Counter
 import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from pytorch_lightning.strategies import ModelParallelStrategy
 
 from rdm.app.targets import get_class_of
 from rdm.bench.inputs import random_batch
@@ -54,7 +53,7 @@ def make_plan(config: DictConfig) -> Plan:
     cost = count_step(system, batch, vocab, trainer.precision)
     optimization = as_optimization(instantiate(config.optimizer))
     sizes = count_parameter_memory(system, optimization, bool(config.callbacks.ema))
-    sharded = issubclass(get_class_of(trainer.strategy) or object, ModelParallelStrategy)
+    sharded = is_sharded(get_class_of(trainer.strategy))
     return Plan(
         hardware=instantiate(config.hardware),
         precision=trainer.precision,
@@ -72,3 +71,12 @@ def make_plan(config: DictConfig) -> Plan:
         },
         flops=Counter({part: count * sentences // counted for part, count in cost.flops.items()}),
     )
+
+
+def is_sharded(strategy: type | None) -> bool:
+    """Whether a strategy, None for one that Lightning knows by name, divides the parameters among devices."""
+    if strategy is None:
+        return False
+    from pytorch_lightning.strategies import ModelParallelStrategy  # takes seconds to import
+
+    return issubclass(strategy, ModelParallelStrategy)

@@ -14,6 +14,7 @@ from rdm.diffusion.noised import Denoise
 from rdm.diffusion.objective import Objective
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import UserError, require
+from rdm.masks import true_index
 from rdm.models.denoiser import Denoiser
 from rdm.models.encoder_decoder import Memory
 from rdm.models.layers import Positions
@@ -124,27 +125,41 @@ class BoundDenoiser:
         return self.denoiser(x_t, t, self.memory, positions)
 
 
+def positions_of(mask: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Row and column of the ``count`` true values of a mask ``[R, N]``, in row-major order."""
+    index = true_index(mask, count)
+    return index // mask.shape[1], index % mask.shape[1]
+
+
 class ActiveSources(BoundDenoiser):
-    """Runs the denoiser only on sources with a requested position; ``positions`` must be a mask."""
+    """Runs the denoiser only on sources with a requested position; ``positions`` must be a mask.
+
+    The number of positions of each source is read once, the only device synchronisation of a call.
+    """
 
     def __init__(self, denoiser: NetworkWrapper, memory: Memory | None) -> None:
         super().__init__(denoiser, memory)
-        self._active: Tensor | None = None
+        self._active: list[bool] = []
         self._selected = memory
 
     def __call__(self, x_t: Tensor, t: Tensor, positions: Positions) -> Tensor:
         assert isinstance(positions, Tensor)
         sources = len(x_t) if self.memory is None else len(self.memory)
-        active = positions.reshape(sources, -1).any(1)
-        if active.all():
-            return super().__call__(x_t, t, positions)
-        if not active.any():
+        per_source = positions.reshape(sources, -1).sum(1)
+        counts: list[int] = per_source.tolist()
+        active = [count > 0 for count in counts]
+        if not any(active):
             return torch.zeros(0, self.denoiser.network.vocab.size, device=x_t.device)
-        if self.memory is not None and (self._active is None or not torch.equal(self._active, active)):
+        if all(active):
+            return super().__call__(x_t, t, positions_of(positions, sum(counts)))
+        copies = len(x_t) // sources
+        index = true_index(per_source > 0, sum(active))
+        if self.memory is not None and active != self._active:
             # A copy, made only when the set of active sources changes.
-            self._active, self._selected = active, self.memory.select(active)
-        rows = active.repeat_interleave(len(x_t) // sources)
-        return self.denoiser(x_t[rows], t[rows], self._selected, positions[rows])
+            self._active, self._selected = active, self.memory.select(index)
+        rows = (index[:, None] * copies + torch.arange(copies, device=index.device)).flatten()
+        chosen = positions_of(positions[rows], sum(counts))
+        return self.denoiser(x_t[rows], t[rows], self._selected, chosen)
 
 
 class TrainedOnGuesses(BoundDenoiser):

@@ -1,9 +1,6 @@
 """Training cost of a run: target tokens, seconds and the machine."""
 
-import os
-import platform
 import time
-from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -11,9 +8,8 @@ import torch
 from torch import Tensor
 
 from rdm.data.batch import Batch
-
-CPUINFO = Path("/proc/cpuinfo")
-CHECKPOINT_KEY = "effort"
+from rdm.machine import describe_machine
+from rdm.training.checkpoints import COST_KEY
 
 
 class TrainingCost(pl.Callback):
@@ -43,7 +39,7 @@ class TrainingCost(pl.Callback):
         tokens = torch.tensor(int(self.tokens), device=trainer.strategy.root_device)  # a copy: it is reduced in place
         if trainer.world_size > 1:
             tokens = trainer.strategy.reduce(tokens, reduce_op="sum")
-        checkpoint[CHECKPOINT_KEY] = {
+        checkpoint[COST_KEY] = {
             "target_tokens": self.resumed_from["target_tokens"] + int(tokens),
             "seconds": self.resumed_from["seconds"] + time.monotonic() - self.start_time,
             "machine": describe_machine(trainer.world_size),
@@ -54,15 +50,5 @@ class TrainingCost(pl.Callback):
 
     def start_from(self, checkpoint: dict) -> None:
         """Count what the run of a checkpoint has cost as part of this run."""
-        saved = checkpoint.get(CHECKPOINT_KEY, self.resumed_from)
+        saved = checkpoint.get(COST_KEY, self.resumed_from)
         self.resumed_from = {name: saved[name] for name in self.resumed_from}
-
-
-def describe_machine(processes: int = 1) -> str:
-    """Return the device, the number of cores and the number of threads in one line."""
-    if torch.cuda.is_available():
-        return f"{processes} x {torch.cuda.get_device_name()}"
-    lines = CPUINFO.read_text(encoding="utf-8").splitlines() if CPUINFO.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    name = names[0] if names else platform.machine()
-    return f"{name}, {os.cpu_count()} cores, {processes * torch.get_num_threads()} threads"

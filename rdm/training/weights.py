@@ -13,11 +13,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rdm.errors import require
-from rdm.training.checkpoints import DamagedCheckpointError, read_checkpoint
+from rdm.training.checkpoints import COST_KEY, DamagedCheckpointError, read_checkpoint
 
 WEIGHTS_FORMAT = 1
 """Version of the metadata; other versions are refused."""
-STATE_KEYS = ("global_step", "hyper_parameters", "effort")
+STATE_KEYS = ("global_step", "hyper_parameters", COST_KEY)
 """Parts of a checkpoint that are kept in the metadata, as JSON."""
 
 
@@ -56,7 +56,7 @@ def read_weights(file: Path) -> dict[str, Any]:
 
 def is_state(kept: dict[str, Any], weights: dict[str, Tensor]) -> bool:
     """Whether metadata have all entries of a checkpoint in the right form."""
-    trained, tied, step, effort = (kept.get(key) for key in ("hyper_parameters", "tied", "global_step", "effort"))
+    trained, tied, step, effort = (kept.get(key) for key in ("hyper_parameters", "tied", "global_step", COST_KEY))
     if not (isinstance(trained, dict) and isinstance(tied, dict) and type(step) is int and isinstance(effort, dict)):
         return False
     return {"system", "tokenizer"} <= trained.keys() and all(name in weights for name in tied.values())

@@ -81,6 +81,21 @@ def test_commands_that_import_neither_torch_nor_lightning(tmp_path: Path) -> Non
     assert found == [(" ".join(command), code, []) for command, (code, _) in zip(commands, FAST, strict=True)]
 
 
+def imported_by(code: str) -> set[str]:
+    """The slow packages among those that a new process imports for ``code``."""
+    slow = {"pytorch_lightning", "torchmetrics", "transformers", "datasets", "scipy", "sympy", "matplotlib", "pyarrow"}
+    report = f"import sys; print(*sorted({slow} & sys.modules.keys()), 'torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", f"{code}; {report}"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    *names, dynamo = done.stdout.split()
+    return {*names, *(["torch._dynamo"] if dynamo == "True" else [])}
+
+
+def test_decoding_needs_no_lightning() -> None:
+    """evaluate.py, generate.py and ``rdm.load`` import torch, but nothing else that takes long."""
+    assert imported_by("import rdm.app.evaluate, rdm.app.generate, rdm.app.open_model") == set()
+
+
 @cache
 def help_of(name: str) -> str:
     return script(f"{name}.py", "--help").stdout

@@ -12,9 +12,8 @@ from rdm.app.warm_start import check_warm_start
 from rdm.errors import UserError
 from rdm.systems.ar_lm import AutoregressiveLanguageModel
 from rdm.systems.autoregressive import AutoregressiveSystem
-from rdm.training.checkpoints import load_archive
+from rdm.training.checkpoints import COST_KEY, load_archive
 from rdm.training.initialization import take_weights
-from rdm.training.training_cost import CHECKPOINT_KEY
 from tests.scripts import script
 from tests.test_config import LM, config
 
@@ -44,7 +43,7 @@ def test_both_phases_in_one_command(tmp_path: Path) -> None:
     assert causal.system._target_.endswith("AutoregressiveSystem")
     assert (causal.choices.system, causal.choices.decoding, causal.diffusion) == ("ar", "greedy", None)
     assert OmegaConf.load(run / "config.yaml").choices.system == "diffusion"
-    tokens = [state[CHECKPOINT_KEY]["target_tokens"] for state in (first, second)]
+    tokens = [state[COST_KEY]["target_tokens"] for state in (first, second)]
     assert tokens[1] > 1.3 * tokens[0]
     assert f" parameters) from {run}/warm_start/checkpoints" in done.stdout
     weights = [

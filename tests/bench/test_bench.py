@@ -94,6 +94,7 @@ TINY = Size(
     lengths=(),
     batches=(),
     iterations=(2,),
+    steps=2,
 )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
+from rdm.training.data import TrainingData
 from rdm.training.module import TrainingModule
 from rdm.training.optim import InverseSqrt, Optimization
 from rdm.training.sharding import Sharded, full_tensor
@@ -49,7 +50,7 @@ def one_step(file: Path, devices: int = 1, accumulate: int = 1, strategy: str = 
         enable_model_summary=False,
         use_distributed_sampler=False,
     )
-    trainer.fit(module, data)
+    trainer.fit(module, TrainingData(data))
 
 
 if __name__ == "__main__":

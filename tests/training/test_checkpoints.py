@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from rdm.errors import UserError
-from rdm.training.checkpoints import FORMAT, AtomicCheckpointIO, DamagedCheckpointError, load_archive, read_checkpoint
+from rdm.training.checkpoint_io import AtomicCheckpointIO
+from rdm.training.checkpoints import FORMAT, DamagedCheckpointError, load_archive, read_checkpoint
 from tests.same import assert_same
 
 OLD = {"format": FORMAT, "weights": torch.zeros(3)}

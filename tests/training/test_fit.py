@@ -17,6 +17,7 @@ from rdm.decoding.beam import BeamSearch
 from rdm.decoding.easy_first import EasyFirst
 from rdm.evaluation.metrics.corpus import sacre_bleu
 from rdm.systems.base import System
+from rdm.training.data import TrainingData
 from rdm.training.ema import EMA, warmed_up_decay
 from rdm.training.module import TrainingModule, derive_seed
 from rdm.training.optim import InverseSqrt, Optimization
@@ -47,7 +48,7 @@ def fit(data: PairsDataModule, steps: int, callbacks: list[pl.Callback], **optio
         num_sanity_val_steps=0,
         **{"logger": False, **options},
     )
-    trainer.fit(module, data)
+    trainer.fit(module, TrainingData(data))
     return module
 
 

@@ -13,7 +13,9 @@ from torch.optim import AdamW
 
 from rdm.errors import UserError
 from rdm.files import replace_symlink
-from rdm.training.checkpoints import AtomicCheckpointIO, load_archive
+from rdm.training.checkpoint_io import AtomicCheckpointIO
+from rdm.training.checkpoints import load_archive
+from rdm.training.data import TrainingData
 from rdm.training.ema import EMA
 from rdm.training.loggers import CSVLogger
 from rdm.training.module import TrainingModule
@@ -70,7 +72,7 @@ def train(
     )
     file = folder / "checkpoints" / ckpt
     with saving.handle_signals(trainer):
-        trainer.fit(module, data, ckpt_path=file if file.exists() else None)
+        trainer.fit(module, TrainingData(data), ckpt_path=file if file.exists() else None)
     return trainer
 
 
