@@ -25,7 +25,6 @@ from rdm.app.warm_start import check_warm_start, count_first_phase, first_phase,
 from rdm.data.module import TextDataModule
 from rdm.errors import require
 from rdm.training.checkpoint_io import AtomicCheckpointIO
-from rdm.training.data import TrainingData
 from rdm.training.loggers import CSVLogger
 from rdm.training.module import TrainingModule
 from rdm.training.saving import Saving
@@ -90,7 +89,7 @@ def fit(config: DictConfig, run: RunFolder, resume: bool) -> JobResult:
         rank_zero_only(warn)(message)
     saving = trainer.checkpoint_callback
     with saving.handle_signals(trainer) if isinstance(saving, Saving) else nullcontext():
-        trainer.fit(module, TrainingData(data), ckpt_path=checkpoint, weights_only=True)
+        trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
     rank_zero_only(run.mark_finished)()
     print_once(f"done: {command('evaluate')} ckpt={config.run_dir}{' best=true' if config.best else ''}")
     return JobResult(float(trainer.callback_metrics.get("val/bleu", nan)), run=config.run_dir)

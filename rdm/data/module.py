@@ -1,12 +1,13 @@
-"""The base class of the data modules: a corpus, prepared splits and loaders."""
+"""The base class of the LightningDataModules: a corpus, prepared splits and loaders."""
 
 from abc import ABC, abstractmethod
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pytorch_lightning as pl
 import tokenizers
 import torch
 from torch import Tensor
@@ -43,9 +44,6 @@ from rdm.errors import require
 from rdm.hashing import file_hash, short_hash
 from rdm.vocab import Vocab
 
-if TYPE_CHECKING:
-    from pytorch_lightning import Trainer
-
 # Part of every cache key: a change of the code that reads or encodes text invalidates the cache.
 MODULES = (
     array_file, codec, corpus, documents, hub, prepared, ragged, reading, selection, sentencepiece_model, tables,
@@ -56,11 +54,10 @@ CODE = short_hash(tokenizers.__version__, *(file_hash(Path(str(module.__file__))
 OVERLAP_CHUNK = 2**20  # hashes that are compared at a time
 
 
-class TextDataModule(ABC):
+class TextDataModule(pl.LightningDataModule, ABC):
     """A corpus, encoded with the codec of the model, and its batches.
 
-    Text is encoded once and cached on disk, keyed by hashes of the text and of the tokenizer. Decoding uses it without
-    Lightning, which takes seconds to import; ``trainer.fit`` takes it as :class:`~rdm.training.data.TrainingData`.
+    Text is encoded once and cached on disk, keyed by hashes of the text and of the tokenizer.
 
     Args:
         corpus: the text.
@@ -70,13 +67,12 @@ class TextDataModule(ABC):
     Attributes:
         count: the denominators of a training batch's losses. Set it to ``system.counts`` before training; the default
             counts ``sentences`` and target ``tokens``.
-        trainer: from which the loaders take rank, world size, accumulation and device; None is one process on a CPU.
     """
 
     open_ended = False  # whether the corpus has text only, without sources
-    trainer: "Trainer | None" = None
 
     def __init__(self, corpus: Corpus, train_tokenizer: TokenizerTrainer, loading: Loading) -> None:
+        super().__init__()
         self.corpus, self.train_tokenizer, self.loading = corpus, train_tokenizer, loading
         self.cache = Path(loading.cache)
         self.count: Count = self._count_tokens

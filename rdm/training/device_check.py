@@ -16,6 +16,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from torch import Tensor
 
 from rdm.data.batch import Batch
+from rdm.data.module import TextDataModule
 from rdm.diffusion.copies import NoisedCopies
 from rdm.diffusion.noised import NoisedBatch
 from rdm.diffusion.process import DiffusionProcess
@@ -23,7 +24,6 @@ from rdm.errors import require
 from rdm.machine import describe_machine
 from rdm.systems.denoising import DenoisingSystem
 from rdm.terms import mean_terms
-from rdm.training.data import training_data
 from rdm.training.module import TrainingModule, combine
 
 FLOAT32, HALF = 1e-3, 5e-2
@@ -68,7 +68,8 @@ class DeviceCheck(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, TrainingModule)
-        device, examples = trainer.strategy.root_device, training_data(trainer).train_examples
+        data: TextDataModule = trainer.datamodule  # type: ignore[attr-defined]
+        device, examples = trainer.strategy.root_device, data.train_examples
         batch = examples[range(min(self.sentences, len(examples)))]
         self.compare(pl_module.system, batch, device, str(trainer.precision))
         if device.type == "cuda":

@@ -16,7 +16,6 @@ from rdm.hashing import derive_seed
 from rdm.systems.base import Likelihood, System
 from rdm.terms import Term, mean_terms
 from rdm.training.continuation import apply_options, get_options
-from rdm.training.data import TrainingData
 from rdm.training.lightning_internals import clip_gradients
 from rdm.training.optim import Optimization, as_optimization
 from rdm.training.parameter_groups import OptimizerFactory
@@ -44,10 +43,9 @@ class TrainingModule(pl.LightningModule):
         self._reported_kind: str | None = None  # of the likelihood; not known before the first validation
 
     def setup(self, stage: str) -> None:
-        module = getattr(self.trainer, "datamodule", None)
-        if isinstance(module, TrainingData):
-            # Training batches carry the denominators that the system's terms name.
-            module.data.count = self.system.counts
+        data = getattr(self.trainer, "datamodule", None)
+        if data is not None:
+            data.count = self.system.counts  # training batches carry the denominators that the system's terms name
 
     def configure_model(self) -> None:
         if self.device_mesh is not None:

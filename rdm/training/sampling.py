@@ -9,13 +9,13 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 
+from rdm.data.module import TextDataModule
 from rdm.errors import require
 from rdm.evaluation.generation import decode_sources
 from rdm.evaluation.markup import markdown
 from rdm.evaluation.metrics.corpus import sacre_bleu
 from rdm.page.page import render
 from rdm.page.trajectory import Example, trace_decoding
-from rdm.training.data import training_data
 from rdm.training.module import TrainingModule
 
 
@@ -51,7 +51,8 @@ class SampleAtValidation(pl.Callback):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         # Before the first step: validation text that cannot be decoded should not end a run at its first validation.
-        self.questions = training_data(trainer).questions("valid").first(self.sentences)
+        data: TextDataModule = trainer.datamodule  # type: ignore[attr-defined]
+        self.questions = data.questions("valid").first(self.sentences)
 
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -67,7 +68,8 @@ class SampleAtValidation(pl.Callback):
     @torch.inference_mode()
     def _sample(self, trainer: pl.Trainer, module: pl.LightningModule) -> float:
         assert isinstance(module, TrainingModule)
-        data, questions = training_data(trainer), self.questions
+        data: TextDataModule = trainer.datamodule  # type: ignore[attr-defined]
+        questions = self.questions
         batch_size, codec = data.loading.eval_sentences, data.codec
         outputs = decode_sources(module.system, self.decoding, codec, questions.rows, batch_size, self.seed).texts
         shown, step = questions.first(self.shown), trainer.global_step

@@ -14,7 +14,6 @@ import torch
 
 from rdm.data.corpus import Split, Texts
 from rdm.data.toy import ToyTranslation
-from rdm.training.data import TrainingData, training_data
 from tests.data.helpers import pairs
 
 
@@ -49,7 +48,7 @@ class Notes(pl.LightningModule):
 
     def on_train_end(self) -> None:
         """Both ranks request a split at once that is not prepared yet."""
-        loader = training_data(self.trainer).eval_dataloader("test")
+        loader = self.trainer.datamodule.eval_dataloader("test")
         self.seen["test"] = [batch.ids.tolist() for batch in loader]
         notes = {"rank": self.global_rank, "pid": os.getpid(), "seen": self.seen}
         (self.folder / f"rank{self.global_rank}.json").write_text(json.dumps(notes))
@@ -73,7 +72,7 @@ def main(folder: Path) -> None:
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
     )
-    trainer.fit(Notes(folder), TrainingData(data))
+    trainer.fit(Notes(folder), data)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from rdm.data.batch import Batch
-from rdm.training.data import TrainingData
 from rdm.training.guard import Guard
 from rdm.training.module import TrainingModule
 from rdm.training.optim import InverseSqrt, Optimization
@@ -61,7 +60,7 @@ class Poisoned(TrainingModule):
             enable_model_summary=False,
             use_distributed_sampler=False,
         )
-        trainer.fit(self, TrainingData(self.data))
+        trainer.fit(self, self.data)
         return trainer
 
 

@@ -13,7 +13,6 @@ import torch
 from torch.optim import SGD
 
 from rdm.training import muon
-from rdm.training.data import TrainingData
 from rdm.training.ema import EMA
 from rdm.training.module import TrainingModule
 from rdm.training.muon import Muon
@@ -55,7 +54,7 @@ def train(file: Path, steps: int, ckpt: Path | None = None, devices: int = 1, st
         enable_model_summary=False,
         use_distributed_sampler=False,
     )
-    trainer.fit(module, TrainingData(data), ckpt_path=ckpt, weights_only=True)
+    trainer.fit(module, data, ckpt_path=ckpt, weights_only=True)
     trainer.save_checkpoint(file.with_suffix(".ckpt"))
     names = [name for name, _ in module.named_parameters()]
     assert ema.average is not None

@@ -11,7 +11,6 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
-from rdm.training.data import TrainingData
 from rdm.training.module import TrainingModule
 from rdm.training.optim import InverseSqrt, Optimization
 from rdm.training.sharding import Sharded, full_tensor
@@ -50,7 +49,7 @@ def one_step(file: Path, devices: int = 1, accumulate: int = 1, strategy: str = 
         enable_model_summary=False,
         use_distributed_sampler=False,
     )
-    trainer.fit(module, TrainingData(data))
+    trainer.fit(module, data)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from rdm.decoding.beam import BeamSearch
 from rdm.decoding.easy_first import EasyFirst
 from rdm.evaluation.metrics.corpus import sacre_bleu
 from rdm.systems.base import System
-from rdm.training.data import TrainingData
 from rdm.training.ema import EMA, warmed_up_decay
 from rdm.training.module import TrainingModule, derive_seed
 from rdm.training.optim import InverseSqrt, Optimization
@@ -48,7 +47,7 @@ def fit(data: PairsDataModule, steps: int, callbacks: list[pl.Callback], **optio
         num_sanity_val_steps=0,
         **{"logger": False, **options},
     )
-    trainer.fit(module, TrainingData(data))
+    trainer.fit(module, data)
     return module
 
 

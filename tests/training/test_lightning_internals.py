@@ -21,7 +21,6 @@ from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher, _Su
 
 from rdm.data.step_loader import StepLoader
 from rdm.training import lightning_internals as internals
-from rdm.training.data import TrainingData
 from rdm.training.loggers import CSVLogger
 from rdm.training.module import TrainingModule
 from rdm.training.optim import InverseSqrt, Optimization
@@ -46,7 +45,7 @@ def fit(*callbacks: pl.Callback, steps: int = 4, **options: Any) -> pl.Trainer:
         **{"logger": False, **options},
     )
     module = TrainingModule(tiny_system(data.vocab, dim=16), Optimization(InverseSqrt(3), lr=1e-2))
-    trainer.fit(module, TrainingData(data))
+    trainer.fit(module, data)
     return trainer
 
 

@@ -18,7 +18,6 @@ from rdm.app.targets import find_target
 from rdm.app.trust import check_name
 from rdm.errors import UserError
 from rdm.systems.base import System
-from rdm.training.data import TrainingData
 from rdm.training.module import TrainingModule
 from rdm.training.muon import Muon
 from rdm.training.optim import Cosine, InverseSqrt, Optimization, as_optimization
@@ -138,7 +137,7 @@ def test_training_module_takes_a_bare_optimizer() -> None:
         enable_model_summary=False,
         use_distributed_sampler=False,
     )
-    trainer.fit(module, TrainingData(data))
+    trainer.fit(module, data)
     assert type(trainer.optimizers[0]) is SGD
     assert trainer.global_step == 2
 

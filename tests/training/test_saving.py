@@ -15,7 +15,6 @@ from rdm.errors import UserError
 from rdm.files import replace_symlink
 from rdm.training.checkpoint_io import AtomicCheckpointIO
 from rdm.training.checkpoints import load_archive
-from rdm.training.data import TrainingData
 from rdm.training.ema import EMA
 from rdm.training.loggers import CSVLogger
 from rdm.training.module import TrainingModule
@@ -72,7 +71,7 @@ def train(
     )
     file = folder / "checkpoints" / ckpt
     with saving.handle_signals(trainer):
-        trainer.fit(module, TrainingData(data), ckpt_path=file if file.exists() else None)
+        trainer.fit(module, data, ckpt_path=file if file.exists() else None)
     return trainer
 
 
