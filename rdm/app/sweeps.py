@@ -95,16 +95,24 @@ class Journal(Callback):
             check_sweep(config, self.script)
         except UserError as error:
             exit_with_message(error)  # Hydra would turn it into a warning
+        if str(config.hydra.launcher._target_).endswith(".SlurmLauncher"):
+            from rdm.app.slurm import report_lost_jobs
+
+            report_lost_jobs(self)
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
         if not sweeping():
             return
-        from rdm.evaluation.results import append
-
         result = job_return._return_value
         if not isinstance(result, JobResult):  # with debug=true errors are raised
             result = JobResult(failure=repr(result) if isinstance(result, Exception) else None)
-        line = {"job": config.hydra.job.num, "overrides": job_return.overrides, **vars(result)}
+        self.record(config.hydra.job.num, job_return.overrides, result)
+
+    def record(self, number: int, overrides: Sequence[str] | None, result: JobResult) -> None:
+        """Append the line of a job."""
+        from rdm.evaluation.results import append
+
+        line = {"job": number, "overrides": overrides, **vars(result)}
         append(self.folder / JOURNAL, {"sweep": self.sweep, **line})
 
     def jobs(self) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 The hosts are connected by a bridge, whose address is that of the login host, i.e. of this machine.
 """
 
-import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ class Host:
     def __init__(self, name: str, address: str, hosts_file: Path) -> None:
         self.name, self.address, self.hosts_file = name, address, hosts_file
         self.namespace, self.cable = f"rdm-{name}", f"rdm-{name}"
+        self.commands: list[subprocess.Popen[Any]] = []
         ip("netns", "add", self.namespace)
         ip("link", "add", self.cable, "type", "veth", "peer", "name", "eth0", "netns", self.namespace)
         ip("link", "set", self.cable, "master", BRIDGE, "up")
@@ -36,7 +36,7 @@ class Host:
         own = ["--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
         start = ["sh", "-c", START, "sh", self.name, str(self.hosts_file), f"/run/netns/{self.namespace}", *command]
         with log.open("ab") as output:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 ["unshare", *own, *start],
                 cwd=folder,
                 env=dict(environment),
@@ -44,6 +44,8 @@ class Host:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
+        self.commands.append(process)
+        return process
 
     def connect(self) -> None:
         for device in ("lo", "eth0"):
@@ -57,13 +59,9 @@ class Host:
         ip("link", "set", self.cable, "up")
 
     def remove(self) -> None:
+        for process in self.commands:
+            kill_command(process)
         subprocess.run(["ip", "netns", "delete", self.namespace], capture_output=True)  # and with it the cable
-
-
-def send_signal(process: "subprocess.Popen[Any]", number: int) -> None:
-    """Send a signal to the first process of a command of :meth:`Host.popen`."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    os.kill(int(children[0]), number)
 
 
 def kill_command(process: "subprocess.Popen[Any]") -> None:
@@ -84,8 +82,7 @@ def connected_hosts(folder: Path, names: Sequence[str] = ("node1", "node2")) -> 
         ip("link", "add", BRIDGE, "type", "bridge")
         ip("address", "add", f"{LOGIN}/24", "dev", BRIDGE)
         ip("link", "set", BRIDGE, "up")
-        for name in names:
-            hosts.append(Host(name, addresses[name], hosts_file))
+        hosts.extend(Host(name, addresses[name], hosts_file) for name in names)
         yield hosts
     finally:
         for host in hosts:

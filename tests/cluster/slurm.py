@@ -3,13 +3,15 @@
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.cluster.accounting import DBD_PORT, running_accounting
-from tests.cluster.hosts import LOGIN, Host, kill_command
+from tests.cluster.hosts import LOGIN, Host
 from tests.cluster.processes import LIMIT, daemon, find_program, wait_until
+from tests.scripts import ROOT
 
 CONFIG = """
 ClusterName=test
@@ -17,7 +19,7 @@ SlurmctldHost={login}({address})
 SlurmctldPort=16817
 SlurmdPort=16818
 SlurmUser=root
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=cred_expire=5,socket={folder}/munge.socket
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort={dbd_port}
@@ -45,6 +47,24 @@ PartitionName=cpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 
+class Command:
+    """A command that runs on the login host, with its output in a file."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self.log = log
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=dict(environment), stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+
+    def finish(self, code: int) -> str:
+        """Wait for the command, check its exit code and return its output."""
+        self.process.wait(2 * LIMIT)
+        printed = self.log.read_text()
+        assert self.process.returncode == code, f"exit code {self.process.returncode}\n{printed}"
+        return printed
+
+
 class Queue:
     """The commands of a running queue; ``environment`` is that of its login host."""
 
@@ -57,16 +77,20 @@ class Queue:
         assert done.returncode == code, f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout
 
+    def start(self, script: str, *arguments: str, log: Path) -> Command:
+        """Start a script of this repository on the login host; ``log`` is the name of its log without ``.log``."""
+        return Command([sys.executable, script, *arguments], self.environment, log.with_name(f"{log.name}.log"))
+
     def jobs(self, *options: str) -> dict[str, str]:
         """The states of the jobs that have not ended, by id; ``options`` are those of squeue."""
         lines = self.run("squeue", "--noheader", "--array", "--format=%i %T", *options).splitlines()
-        return {job: state for job, state in (line.split() for line in lines)}
+        return dict(line.split() for line in lines)
 
     def node_states(self) -> dict[str, str]:
         """The states of the nodes by name; none before the controller has started."""
         command = ["sinfo", "--noheader", "--Node", "--format=%N %T"]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True)
-        return {name: state for name, state in (line.split() for line in done.stdout.splitlines())}
+        return dict(line.split() for line in done.stdout.splitlines())
 
     def show(self, job: str) -> dict[str, str]:
         """The fields of ``scontrol show job``."""
@@ -105,8 +129,7 @@ def running_queue(folder: Path, environment: Mapping[str, str], hosts: Sequence[
         stack.enter_context(daemon([find_program(environment, "slurmctld"), "-D", "-i"], folder, environment))
         for host in hosts:
             log = folder / f"{host.name}.out"
-            process = host.popen(*slurmd, "-N", host.name, environment=environment, log=log, folder=folder)
-            stack.callback(kill_command, process)
+            host.popen(*slurmd, "-N", host.name, environment=environment, log=log, folder=folder)
         wait_until(lambda: queue.node_states() == idle, "all nodes are idle", 120)
         try:
             yield queue
