@@ -58,10 +58,10 @@ class Host:
     def reconnect(self) -> None:
         ip("link", "set", self.cable, "up")
 
-    def remove(self) -> None:
+    def kill_all(self) -> None:
+        """Kill all commands that were started on this host."""
         for process in self.commands:
             kill_command(process)
-        subprocess.run(["ip", "netns", "delete", self.namespace], capture_output=True)  # and with it the cable
 
 
 def kill_command(process: "subprocess.Popen[Any]") -> None:
@@ -78,6 +78,7 @@ def connected_hosts(folder: Path, names: Sequence[str] = ("node1", "node2")) -> 
     lines = [f"{address} {name}" for name, address in {"localhost": "127.0.0.1", "login": LOGIN, **addresses}.items()]
     hosts_file.write_text("\n".join(lines) + "\n")
     hosts: list[Host] = []
+    remove_network(names)  # of a session that was killed
     try:
         ip("link", "add", BRIDGE, "type", "bridge")
         ip("address", "add", f"{LOGIN}/24", "dev", BRIDGE)
@@ -86,5 +87,13 @@ def connected_hosts(folder: Path, names: Sequence[str] = ("node1", "node2")) -> 
         yield hosts
     finally:
         for host in hosts:
-            host.remove()
-        subprocess.run(["ip", "link", "delete", BRIDGE], capture_output=True)
+            host.kill_all()
+        remove_network(names)
+
+
+def remove_network(names: Sequence[str]) -> None:
+    """Remove the bridge, the cables and the namespaces that exist."""
+    for name in names:  # a namespace alone would keep its cable for a while
+        subprocess.run(["ip", "link", "delete", f"rdm-{name}"], capture_output=True)
+        subprocess.run(["ip", "netns", "delete", f"rdm-{name}"], capture_output=True)
+    subprocess.run(["ip", "link", "delete", BRIDGE], capture_output=True)

@@ -24,7 +24,9 @@ JOB = """#!/bin/bash
 #SBATCH --nodes=2 --ntasks-per-node=1 --time=00:01:00 --job-name=train
 #SBATCH --signal=SIGUSR1@45 --requeue --open-mode=append
 srun {train} resume=auto
-[ $? -eq 138 ] && scontrol requeue $SLURM_JOB_ID
+code=$?
+[ $code -eq 138 ] && scontrol requeue $SLURM_JOB_ID
+exit $code
 """
 
 
@@ -46,8 +48,9 @@ def runs_of(folder: Path) -> dict[str, Path]:
 
 def array_of(queue: Queue, folder: Path, size: int) -> list[str]:
     """The ids of the jobs of a sweep, in order, once they run."""
-    wait_until(lambda: len(list(folder.glob(".submitit/*_*"))) == size, f"{size} jobs of {folder.name} are submitted")
-    jobs = sorted((path.name for path in folder.glob(".submitit/*_*")), key=lambda name: int(name.split("_")[1]))
+    logs = ".submitit/[0-9]*_*"
+    wait_until(lambda: len(list(folder.glob(logs))) == size, f"{size} jobs of {folder.name} are submitted")
+    jobs = sorted((path.name for path in folder.glob(logs)), key=lambda name: int(name.split("_")[1]))
     for job in jobs:
         queue.wait_for(job, "RUNNING", "COMPLETED")
     return jobs

@@ -35,7 +35,8 @@ def test_two_hosts_equal_one(finished: dict[str, Path], strategy: str) -> None:
     one, two = finished["one host"], finished[strategy]
     states = [load_archive(folder / "checkpoints" / "last.ckpt")["state_dict"] for folder in (one, two)]
     assert states[0].keys() == states[1].keys()
-    largest = max(float((value - states[1][name]).abs().max()) for name, value in states[0].items())
+    differences = [(value.float() - states[1][name].float()).abs().max() for name, value in states[0].items()]
+    largest = float(max(differences))
     print(f"{strategy}: largest difference of a weight {largest:.1e}")
     assert largest <= 1e-6
     rows = [logged_rows(folder) for folder in (one, two)]
