@@ -395,5 +395,7 @@ def test_a_lost_slurm_job_is_a_failed_job(tmp_path: Path, monkeypatch: pytest.Mo
     for _ in range(2):  # recorded once
         (returned,) = job.results()
         assert returned.return_value.failure.startswith("SLURM job 4_2: no result (CANCELLED by 0); log: ")
+    assert len((tmp_path / "jobs.jsonl").read_text().splitlines()) == 1
+    journal.record(2, ["seed=3"], JobResult(0.5))  # SLURM has queued it again
     (line,) = journal.jobs()
-    assert (line["job"], line["overrides"]) == (2, ["seed=3"])
+    assert (line["job"], line["overrides"], line["value"], line["failure"]) == (2, ["seed=3"], 0.5, None)

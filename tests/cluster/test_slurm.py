@@ -105,6 +105,16 @@ def test_two_sweeps_at_once(queue: Queue, folder: Path, sweep: tuple[Path, str],
         assert_same_run(runs_of(sweep[0])["seed=1"], run)
 
 
+def test_sweep_of_runs_on_two_nodes(queue: Queue, folder: Path, uninterrupted: Path, counts: Counter[str]) -> None:
+    """A job with a task on each node; it is recorded once, and equals the run of torchrun."""
+    tasks = ["hydra.launcher.nodes=2", "trainer=ddp", *CPU, "trainer.num_nodes=2", "trainer.devices=1"]
+    printed = start_sweep(queue, "train.py", folder / "nodes", *tasks, "seed=1").finish(0)
+    counts["jobs"] += 1
+    assert len((folder / "nodes" / "jobs.jsonl").read_text().splitlines()) == 1, printed
+    (run,) = runs_of(folder / "nodes").values()
+    assert_same_run(uninterrupted, run)
+
+
 @pytest.fixture
 def drained(queue: Queue) -> Iterator[None]:
     """Resume all nodes at the end."""
@@ -135,7 +145,6 @@ def test_interrupted_jobs(
     other = queue.show(requeued)["NodeList"]
     assert other != node, "a drained node gets no new jobs"
     wait_until(lambda: "resuming from" in train_log(saved, 0), f"{requeued} resumes")
-    queue.wait_for(undisturbed, "COMPLETED")  # a drained node finishes its jobs
     queue.run("scontrol", "update", f"nodename={node}", "state=resume")
     queue.run("scontrol", "update", f"nodename={other}", "state=down", "reason=test")  # its jobs are queued again
     counts["failed nodes"] += 1
@@ -144,6 +153,9 @@ def test_interrupted_jobs(
     assert "1 of 4 jobs failed:" in printed
     assert f"callbacks.checkpoint.keep=7: SLURM job {cancelled}: no result (CANCELLED" in printed
     assert "Traceback" not in printed
+    restarts = [int(queue.show(job)["Restarts"]) for job in jobs]
+    assert restarts == [2, 1, 0, 0], restarts
+    assert queue.show(undisturbed)["JobState"] == "COMPLETED"  # a drained node finishes its jobs
     assert train_log(saved, 1).count("SIGUSR2: saved at step") == 1
     again = start_sweep(queue, "train.py", folder / "interrupted", *overrides).finish(0)
     counts["jobs"] += 4
