@@ -28,7 +28,8 @@ class Run:
         self.folder, self.logs = folder, [folder.with_name(f"{folder.name}.{host.name}.log") for host in hosts]
         nodes, devices = len(hosts), 2 // len(hosts)
         torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={devices}"]
-        torchrun += ["--rdzv-backend=c10d", f"--rdzv-endpoint={hosts[0].name}:{PORT}", f"--rdzv-id={folder.parent.name}-{folder.name}"]
+        torchrun += ["--rdzv-backend=c10d", f"--rdzv-endpoint={hosts[0].name}:{PORT}"]
+        torchrun += [f"--rdzv-id={folder.parent.name}-{folder.name}"]
         torchrun += [f"--max-restarts={restarts}", "train.py", *TINY, *STEPS, *CPU]
         torchrun += [f"trainer.num_nodes={nodes}", f"trainer.devices={devices}", f"hydra.run.dir={folder}"]
         torchrun += [f"data.cache={folder.parent / 'cache'}", *overrides]
