@@ -33,7 +33,8 @@ class Run:
         torchrun += [f"--max-restarts={restarts}", "train.py", *TINY, *STEPS, *CPU]
         torchrun += [f"trainer.num_nodes={nodes}", f"trainer.devices={devices}", f"hydra.run.dir={folder}"]
         torchrun += [f"data.cache={folder.parent / 'cache'}", *overrides]
-        self.environment, self.command = environment, torchrun
+        # Otherwise a restarted rank may read addresses of the attempt before (pytorch/pytorch issue 135712).
+        self.environment, self.command = {**environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}, torchrun
         self.processes = [self.start(host, log) for host, log in zip(hosts, self.logs, strict=True)]
 
     def start(self, host: Host, log: Path) -> "subprocess.Popen[Any]":
