@@ -47,7 +47,7 @@ test-slow: $(READY)  ## run the long tests
 test-chaos: $(READY)  ## kill training at random moments, resume, compare with an untouched run (a few minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.chaos $(ARGS)
 
-test-cluster: $(READY)  ## train in a SLURM queue and on two hosts of this machine, interrupt and resume (root on Debian; 10 minutes)
+test-cluster: $(READY)  ## train in a SLURM queue and on two hosts of this machine, interrupt and resume (root on Debian)
 	$(BIN)/python -m pytest -m cluster tests/cluster -rs -s $(ARGS)
 
 lint: $(READY)  ## ruff and mypy
