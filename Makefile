@@ -6,7 +6,7 @@ DEMO := outputs/demo
 SENTENCE := da hunde alte heut ei katzin seht .
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train test test-slow test-chaos lint docs package notebook bench soak audit comet clean
+.PHONY: help setup demo train test test-slow test-chaos test-cluster lint docs package notebook bench soak audit comet clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,6 +46,9 @@ test-slow: $(READY)  ## run the long tests
 
 test-chaos: $(READY)  ## kill training at random moments, resume, compare with an untouched run (a few minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.chaos $(ARGS)
+
+test-cluster: $(READY)  ## train in a SLURM queue and on two hosts of this machine, interrupt and resume (root on Debian)
+	$(BIN)/python -m pytest -m cluster tests/cluster -rs -s $(ARGS)
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .

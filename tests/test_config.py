@@ -1,6 +1,7 @@
 """The config files: every choice composes, builds and is checked against the signatures of its targets."""
 
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -11,6 +12,7 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import ConfigCompositionException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning.strategies import DDPStrategy
 
 from rdm.app.checks import FILLED_IN, OPTIONS, READ, check_parts, check_task
 from rdm.app.errors import explain
@@ -464,7 +466,10 @@ def test_several_devices_and_machines() -> None:
         trainer, step = composed.trainer, composed.data.module.loading.max_tokens
         assert (trainer.devices, trainer.num_nodes, trainer.precision, step) == (8, 2, "bf16-mixed", 131_072)
         assert (composed.optimizer.lr, trainer.max_steps) == (5e-4, 300_000)
-    assert isinstance(instantiate(config("trainer=fsdp").trainer.strategy), Sharded)
+    for name, kind in (("ddp", DDPStrategy), ("fsdp", Sharded)):
+        strategy = instantiate(config(f"trainer={name}", "trainer.strategy.timeout_minutes=0.5").trainer.strategy)
+        assert isinstance(strategy, kind)
+        assert strategy._timeout == timedelta(seconds=30)
 
 
 @pytest.mark.parametrize("name", sorted({*choices("data")} - {"as_trained"}))

@@ -3,6 +3,7 @@
 Jobs may run in other processes or on other machines, so all they share is a file in the sweep's folder.
 """
 
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -53,6 +54,11 @@ def sweeping() -> bool:
     return HydraConfig.get().mode is RunMode.MULTIRUN
 
 
+def is_first_rank() -> bool:
+    """Whether this process is the first of those that torchrun or SLURM has started for a job, or the only one."""
+    return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
+
+
 @dataclass(frozen=True)
 class JobResult:
     """What a job returns. Converts to float for optimising sweepers; raises if the job produced no value."""
@@ -95,22 +101,30 @@ class Journal(Callback):
             check_sweep(config, self.script)
         except UserError as error:
             exit_with_message(error)  # Hydra would turn it into a warning
+        if str(config.hydra.launcher._target_).endswith(".SlurmLauncher"):
+            from rdm.app.slurm import report_lost_jobs
+
+            report_lost_jobs(self)
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
-        if not sweeping():
+        if not sweeping() or not is_first_rank():
             return
-        from rdm.evaluation.results import append
-
         result = job_return._return_value
         if not isinstance(result, JobResult):  # with debug=true errors are raised
             result = JobResult(failure=repr(result) if isinstance(result, Exception) else None)
-        line = {"job": config.hydra.job.num, "overrides": job_return.overrides, **vars(result)}
+        self.record(config.hydra.job.num, job_return.overrides, result)
+
+    def record(self, number: int, overrides: Sequence[str] | None, result: JobResult) -> None:
+        """Append the line of a job."""
+        from rdm.evaluation.results import append
+
+        line = {"job": number, "overrides": overrides, **vars(result)}
         append(self.folder / JOURNAL, {"sweep": self.sweep, **line})
 
     def jobs(self) -> list[dict[str, Any]]:
-        """The finished jobs of this sweep, by number."""
-        own = (line for line in read_journal(self.folder) if line["sweep"] == self.sweep)
-        return sorted(own, key=lambda line: line["job"])
+        """The finished jobs of this sweep, by number; of a job that was queued again after its end, the last line."""
+        own = {line["job"]: line for line in read_journal(self.folder) if line["sweep"] == self.sweep}
+        return [own[number] for number in sorted(own)]
 
 
 def recorded_value() -> float:

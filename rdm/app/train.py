@@ -37,9 +37,9 @@ def job(config: DictConfig) -> JobResult:
     if sweeping() and run.finished:
         print(f"already finished: {config.run_dir}")
         return JobResult(recorded_value(), run=config.run_dir)
+    quiet_lightning()
     check_training(config)
     check_warm_start(config)
-    quiet_lightning()
     rank = getattr(rank_zero_only, "rank", None) or 0
     with run.locked(resume, rank), copy_output(run.folder / "train.log") if rank == 0 else nullcontext():
         if config.get("warm_start"):

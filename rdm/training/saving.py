@@ -28,7 +28,8 @@ from rdm.training.lightning_internals import (
 from rdm.training.loggers import CSVLogger
 
 BEST = "best.ckpt"
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
+REQUEUE_SIGNAL = signal.SIGUSR2  # sent to jobs of submitit before the time limit; its handler requeues the job
 SIGNAL_EXIT_CODE = 128  # plus the number of the signal, as shells report it
 
 
@@ -63,6 +64,7 @@ class Saving(Checkpoint):
         self.at_end = False
         self.restored_metrics: dict[str, float] = {}  # of the last validation before the resume
         self.signal = 0  # the number of the signal that was caught, if any
+        self.requeue: Any = None  # the handler of ``REQUEUE_SIGNAL`` before training
 
     # When to save.
 
@@ -83,7 +85,11 @@ class Saving(Checkpoint):
             # Before its first step a new run has nothing to save.
             saved = (self.folder / "last.ckpt").exists()
             done = f"saved at step {step}" if saved else f"stopped before step {step + 1}"
-            rank_zero_only(print)(f"{name}: {done}; run the same command with resume=auto to resume")
+            handled = caught == REQUEUE_SIGNAL and callable(self.requeue)
+            advice = "" if handled else "; run the same command with resume=auto to resume"
+            rank_zero_only(print)(f"{name}: {done}{advice}")
+            if handled and trainer.is_global_zero:
+                self.requeue(caught, None)
             raise SystemExit(SIGNAL_EXIT_CODE + caught)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -179,6 +185,7 @@ class Saving(Checkpoint):
         The launching process exits with the code of its ranks.
         """
         handlers = {number: signal.getsignal(number) for number in SIGNALS}
+        self.requeue = handlers[REQUEUE_SIGNAL]
         self._catch_signals(trainer)
         try:
             yield

@@ -47,5 +47,6 @@ def quiet_lightning() -> None:
         ".*LeafSpec.*",
         ".*sync_dist=True.*",  # validation metrics are reduced before they are logged
         ".*all_gather is deprecated.*",  # called by Lightning
+        ".*`srun` command is available.*",  # on a login node, and for torchrun, this is as it should be
     ):
         warnings.filterwarnings("ignore", message=message)

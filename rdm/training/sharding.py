@@ -1,5 +1,7 @@
 """Fully sharded data parallelism (FSDP): every device keeps a shard of weights, gradients and optimiser state."""
 
+from datetime import timedelta
+
 from pytorch_lightning.strategies import ModelParallelStrategy
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -13,10 +15,15 @@ FORWARD_METHODS = ("loss", "likelihood", "generate", "remember")
 
 
 class Sharded(ModelParallelStrategy):
-    """Strategy that shards over all devices of all nodes; a checkpoint is one file, as with every other strategy."""
+    """Strategy that shards over all devices of all nodes; a checkpoint is one file, as with every other strategy.
 
-    def __init__(self) -> None:
-        super().__init__(tensor_parallel_size=1, save_distributed_checkpoint=False)
+    Args:
+        timeout_minutes: how long a rank waits for the others before it ends with an error.
+    """
+
+    def __init__(self, timeout_minutes: float = 30) -> None:
+        timeout = timedelta(minutes=timeout_minutes)
+        super().__init__(tensor_parallel_size=1, save_distributed_checkpoint=False, timeout=timeout)
 
     def setup_environment(self) -> None:
         set_data_parallel_size(self)

@@ -372,3 +372,30 @@ def test_failed_decodings_are_listed_and_the_others_shown_on_a_page(trained: tup
     assert "1 of 2 jobs failed" in failed.stderr
     assert "decoding.steps=1000" in failed.stderr
     assert page.is_file()
+
+
+def test_a_lost_slurm_job_is_a_failed_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a job that was cancelled there is no result; the sweep names it, and waits for the others."""
+    from submitit.core.utils import DelayedSubmission, UncompletedJobError
+    from submitit.slurm.slurm import SlurmJob
+
+    from rdm.app.slurm import report_lost_jobs
+
+    def cancelled(job: SlurmJob) -> list[Any]:
+        raise UncompletedJobError("no output")
+
+    for name, value in (("results", cancelled), ("state", "CANCELLED by 0"), ("watcher", SlurmJob.watcher)):
+        monkeypatch.setattr(SlurmJob, name, value)
+    journal = Journal("train")
+    journal.folder = tmp_path
+    report_lost_jobs(journal)
+    job = SlurmJob[Any](tmp_path / "%j", "4_2", tasks=[0])
+    job.paths.folder.mkdir()
+    DelayedSubmission(print, ["seed=3"], "hydra.sweep.dir", 2, "id", {}).dump(job.paths.submitted_pickle)
+    for _ in range(2):  # recorded once
+        (returned,) = job.results()
+        assert returned.return_value.failure.startswith("SLURM job 4_2: no result (CANCELLED by 0); log: ")
+    assert len((tmp_path / "jobs.jsonl").read_text().splitlines()) == 1
+    journal.record(2, ["seed=3"], JobResult(0.5))  # SLURM has queued it again
+    (line,) = journal.jobs()
+    assert (line["job"], line["overrides"], line["value"], line["failure"]) == (2, ["seed=3"], 0.5, None)

@@ -129,13 +129,32 @@ def test_finished_run_can_be_extended(steps: int, tmp_path: Path) -> None:
     assert_same_run(tmp_path / "long", tmp_path / "short", also_validated_at=steps)
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGUSR1", 138), ("SIGINT", 130)])
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGUSR1", 138), ("SIGUSR2", 140), ("SIGINT", 130)])
 def test_signal_saves_and_exits(name: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         train(tmp_path, stop=SignalAfter(2, name))
     assert stopped.value.code == code
     assert f"{name}: saved at step 2; run the same command with resume=auto to resume" in capsys.readouterr().out
     assert step_of(tmp_path) == 2
+
+
+def test_submitit_requeues_after_the_save(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its handler of SIGUSR2 is called when the checkpoint is written, and is in place again after training."""
+    found: list[int] = []
+
+    def requeue(number: int, frame: Any) -> None:
+        found.append(step_of(tmp_path))
+        raise SystemExit(255)
+
+    before = signal.signal(signal.SIGUSR2, requeue)
+    try:
+        with pytest.raises(SystemExit) as stopped:
+            train(tmp_path, stop=SignalAfter(2, "SIGUSR2"))
+        assert signal.getsignal(signal.SIGUSR2) is requeue
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert (found, stopped.value.code) == ([2], 255)
+    assert "SIGUSR2: saved at step 2\n" in capsys.readouterr().out
 
 
 class SignalBeforeFirstStep(pl.Callback):

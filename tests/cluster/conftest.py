@@ -1,0 +1,71 @@
+"""Hosts and a queue for all tests of this folder; skipped where they cannot be set up."""
+
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.cluster.hosts import Host, connected_hosts
+from tests.cluster.processes import unpack_packages
+from tests.cluster.slurm import Queue, running_queue
+from tests.cluster.torchrun import Run
+from tests.scripts import ROOT
+
+COUNTS = pytest.StashKey[Counter[str]]()
+
+
+@pytest.fixture(scope="session")
+def cluster_folder() -> Iterator[Path]:
+    """The folder with all files of the daemons, removed at the end."""
+    usable = os.getuid() == 0 and shutil.which("apt-get") is not None and shutil.which("unshare") is not None
+    if not usable:
+        pytest.skip("make test-cluster needs root, apt-get (Debian or Ubuntu) and unshare")
+    with TemporaryDirectory(prefix="rdm-cluster-") as folder:
+        Path(folder).chmod(0o755)  # munged refuses a socket that others cannot reach
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def environment(cluster_folder: Path) -> dict[str, str]:
+    """The environment of all commands: with the packages, this Python and this copy of rdm first."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "PYTEST", "SLURM"))}
+    packages = unpack_packages(cluster_folder)
+    packages["PATH"] = f"{Path(sys.executable).parent}:{packages['PATH']}"
+    os.environ["PATH"] = packages["PATH"]  # for ip
+    return {**kept, **packages, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
+@pytest.fixture(scope="session")
+def hosts(cluster_folder: Path, environment: dict[str, str]) -> Iterator[list[Host]]:
+    """Two hosts, ``node1`` and ``node2``."""
+    with connected_hosts(cluster_folder) as hosts:
+        yield hosts
+
+
+@pytest.fixture(scope="session")
+def queue(cluster_folder: Path, environment: dict[str, str], hosts: list[Host]) -> Iterator[Queue]:
+    """A SLURM queue with two nodes of four CPUs."""
+    with running_queue(cluster_folder, environment, hosts) as queue:
+        yield queue
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(hosts: list[Host], environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run on two hosts with DDP."""
+    return Run(hosts, environment, tmp_path_factory.mktemp("uninterrupted") / "run", "trainer=ddp").finish()
+
+
+@pytest.fixture(scope="session")
+def counts(request: pytest.FixtureRequest) -> Counter[str]:
+    """What was interrupted and compared, printed at the end."""
+    return request.config.stash.setdefault(COUNTS, Counter())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for what, count in config.stash.get(COUNTS, Counter()).items():
+        terminalreporter.write_line(f"{count:>4} {what}")
