@@ -94,7 +94,7 @@ def imported_by(code: str) -> set[str]:
 def test_decoding_imports_lightning_and_what_it_needs_only() -> None:
     deferred = "from rdm.training.deferred_torchmetrics import defer_torchmetrics; defer_torchmetrics()"
     code = f"{deferred}; import rdm.app.evaluate, rdm.app.generate, rdm.app.open_model"
-    assert imported_by(code) == {"pytorch_lightning", "torchmetrics", "torch._dynamo", "sympy"}
+    assert imported_by(code) == {"pytorch_lightning", "torchmetrics", "matplotlib", "torch._dynamo", "sympy"}
 
 
 @cache
