@@ -28,18 +28,19 @@ def rows() -> list[dict[str, Any]]:
 @cache
 def composed(*overrides: str) -> dict[str, Any]:
     """All settings of a decoding that is composed from ``conf/``."""
-    decoding = compose_config("evaluate", ["ckpt=none", *overrides]).decoding
-    return dict(flatten(instantiate(decoding).describe()))
+    return dict(flatten(instantiate(compose_config("train", list(overrides)).decoding).describe()))
 
 
 def overrides(row: dict[str, Any]) -> str:
     """What to type for the decoding of ``row``: the difference to the configuration of its strategy."""
-    typed, settings = [f"decoding={row['strategy']}"], dict(flatten(row["decoding"]))
+    diffusion, settings = f"diffusion={row['system']}", dict(flatten(row["decoding"]))
+    typed = [f"decoding={row['strategy']}"]
     for key, group in GROUPS.items():
-        if settings.get(key) != composed(*typed).get(key):
-            options = [f"{group}={choice}" for choice in choices(group)]
-            typed.append(next(option for option in options if composed(*typed, option).get(key) == settings[key]))
-    different = [key for key, value in composed(*typed).items() if key in settings and settings[key] != value]
+        if settings.get(key) != composed(diffusion, *typed).get(key):
+            options = [[*typed, f"{group}={choice}"] for choice in choices(group)]
+            typed = next(option for option in options if composed(diffusion, *option).get(key) == settings[key])
+    defaults = composed(diffusion, *typed)
+    different = [key for key, value in defaults.items() if key in settings and settings[key] != value]
     typed += [f"decoding.{key}={settings[key]}" for key in different]
     return " ".join([*typed, f"decoding.steps={row['steps']}"])
 
