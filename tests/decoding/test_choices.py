@@ -40,8 +40,8 @@ CHOICES = {
     "editing": (Editing, {"threshold": 0.9, "edit_threshold": 0.95}, 10),
     "p2": (P2, {"eta": 1.0}, 10),
     "psi": (Psi, {"eta": 0.02}, 10),
-    "fast": (Commit, {}, 5),
-    "best": (Threshold, {"threshold": 0.5}, 10),
+    "fast": (EntropyBound, {"gamma": 2.0}, 10),
+    "best": (Factor, {"factor": 1.0}, 10),
     "leave_one_out": (LeaveOneOut, {"corrected": 0.1}, 10),
 }
 RANKINGS = {"confidence": Confidence, "margin": Margin, "entropy": NegativeEntropy}

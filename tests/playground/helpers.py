@@ -27,8 +27,8 @@ KINDS = {
     "lm": ("system=lm", *TEXT),
     "ar_lm": ("system=ar_lm", *TEXT),
 }
-SOURCE, (TARGET, *_) = ToyLanguage().pairs(1, 3)[0]
-PROMPT = " ".join(TARGET.split()[:2])
+SOURCE = ToyLanguage().pairs(1, 3)[0][0]
+PROMPT = "the dog"
 ADDRESS = "http://127.0.0.1:8765"
 
 
