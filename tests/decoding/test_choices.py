@@ -15,7 +15,7 @@ from rdm.decoding.candidates import LengthChoice, NearLengths, TopLengths
 from rdm.decoding.convergence import Converged
 from rdm.decoding.correcting import LeaveOneOut, Psi
 from rdm.decoding.remasking import ReMDMCap, ReMDMConf, ReMDMLoop, ReMDMRescale
-from rdm.decoding.routing import P2, Commit
+from rdm.decoding.routing import P2
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.scores import Confidence, Margin, NegativeEntropy
 from rdm.decoding.search import Particles
