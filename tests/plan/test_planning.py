@@ -4,6 +4,7 @@ import re
 from collections import Counter
 
 import pytest
+import torch
 from hydra.utils import instantiate
 
 from rdm.app.schema import check_types
@@ -138,6 +139,20 @@ def test_help() -> None:
 def test_unlimited_run_has_no_total_time() -> None:
     assert "time of 7 steps" in dict(plan("trainer.max_steps=7").rows())
     assert not any("steps" in name for name, _ in plan("trainer.max_steps=-1", "examples=null").rows())
+
+
+@pytest.mark.slow
+def test_the_largest_model_on_the_meta_device() -> None:
+    """The model of WikiText-103 is planned with the parameters and bytes that it has, built without memory."""
+    overrides = ("experiment=wikitext103/rdm_absorbing", "vocabulary=50257")
+    planned, composed = plan(*overrides), compose_only("plan", *overrides)
+    composed.vocab.size = 50257
+    with torch.device("meta"):
+        parameters = list(instantiate(composed.system).parameters())
+    assert planned.parameters == sum(parameter.numel() for parameter in parameters) > 400_000_000
+    weights = sum(parameter.nbytes for parameter in parameters)
+    assert planned.memory["weights"] == planned.memory["gradients"] == planned.memory["moving average"] == weights
+    assert planned.memory["optimiser"] == pytest.approx(2 * weights, rel=1e-6)
 
 
 def test_default_length_is_limited_by_the_model() -> None:
