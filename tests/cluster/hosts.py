@@ -78,7 +78,7 @@ def connected_hosts(folder: Path, names: Sequence[str] = ("node1", "node2")) -> 
     lines = [f"{address} {name}" for name, address in {"localhost": "127.0.0.1", "login": LOGIN, **addresses}.items()]
     hosts_file.write_text("\n".join(lines) + "\n")
     hosts: list[Host] = []
-    remove_network(names)  # of a session that was killed
+    remove_network(names)  # of tests that were killed
     try:
         ip("link", "add", BRIDGE, "type", "bridge")
         ip("address", "add", f"{LOGIN}/24", "dev", BRIDGE)
