@@ -77,6 +77,7 @@ TRAIN: list[tuple[list[str], str]] = [
     (["system=ar", "diffusion=rdm_multinomial"], "diffusion=rdm_multinomial is not for the system ar"),
     (["system=diffuseq", "diffusion=absorbing"], "diffusion=absorbing is not for the system diffuseq"),
     (["system=cmlmc", "diffusion=absorbing"], "diffusion=absorbing is not for the system cmlmc: leave one out"),
+    (["system=cmlmc", "decoding.token_cache=2"], "decoding: this network cannot be run on some positions only"),
     (["system=levt", "decoding=rdm"], "system=levt needs decoding=levenshtein, not rdm"),
     (["system=cdcd", "reweighting=linear"], "reweighting: the loss of cdcd has no weights"),
     (["system=disco", "decoding.temperature=1"], "Could not override 'decoding.temperature'"),

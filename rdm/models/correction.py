@@ -42,6 +42,8 @@ class CorrectingDenoiser(Seq2SeqDenoiser):
     torch.Size([1, 3, 9])
     """
 
+    runs_on_parts = False  # the causal attention would see the positions of the part only
+
     def __init__(self, network: EncoderDecoder, time: nn.Module, **parts: Any) -> None:
         super().__init__(network, time, **parts)
         for layer in network.decoder:

@@ -27,6 +27,9 @@ class Denoiser(NetworkWrapper):
         self_conditioning: how a previous guess is read; by default not at all.
     """
 
+    runs_on_parts = True
+    """Whether :meth:`forward_part` is possible: all that positions know of each other is in the cached attention."""
+
     def __init__(
         self, network: EncoderDecoder | Llama, time: nn.Module, self_conditioning: SelfConditioning | None = None
     ) -> None:

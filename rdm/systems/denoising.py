@@ -100,6 +100,12 @@ class DenoisingSystem(System):
         if not isinstance(decoding, Sampler):
             raise UserError(f"decoding={decoding.name} is not for diffusion over tokens; try decoding=rdm")
         decoding.check(self.process)
+        cached = decoding.block_cache or decoding.token_cache is not None
+        possible = not cached or self.denoiser.runs_on_parts
+        require(
+            possible,
+            "decoding: this network cannot be run on some positions only; use no cache",
+        )
         if self.remembers_guesses:  # the guess of a row belongs to that row
             for key, unset in {"prune_after": None, "search": None, "block_cache": False, "token_cache": None}.items():
                 message = f"decoding.{key} cannot be used with a self-conditioned model; leave it out"
