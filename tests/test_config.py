@@ -304,7 +304,10 @@ def test_ar_lm_has_the_network_of_lm() -> None:
     assert shapes[0] == shapes[1]
 
 
-@pytest.mark.parametrize(("name", "target"), [("open_ended", Unconditional), ("open_ended_vanilla", None)])
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("open_ended", Unconditional), ("open_ended_entropy", Unconditional), ("open_ended_vanilla", None)],
+)
 def test_open_ended_decoding_in_evaluation(name: str, target: type | None) -> None:
     """The paper's two decodings with its sampling options; the vanilla one refers to the run's diffusion."""
     decoding = compose_only("evaluate", f"decoding={name}", "decoding.steps=64").decoding

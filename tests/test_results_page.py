@@ -14,7 +14,7 @@ from rdm.evaluation.results import read_results
 
 ROOT = Path(__file__).parent.parent
 ROWS = {file.stem: file for file in sorted((ROOT / "results").glob("*.jsonl"))}
-ELSEWHERE = {"learning", "tatoeba_decoders"}
+ELSEWHERE = {"learning", "tatoeba_decoders", "wikitext2_unk"}
 """Files of rows whose tables are on other pages: docs/learning.md, docs/decoding.md."""
 RESULTS = (ROOT / "RESULTS.md").read_text(encoding="utf-8")
 APPENDIX = (ROOT / "docs" / "results" / "appendix.md").read_text(encoding="utf-8")

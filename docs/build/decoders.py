@@ -1,4 +1,4 @@
-"""``python docs/build/decoders.py``: writes the tables of docs/decoding.md from results/tatoeba_decoders.jsonl."""
+"""``python docs/build/decoders.py``: writes the tables of docs/decoding.md from the rows in results/."""
 
 import json
 from collections.abc import Iterator
@@ -13,16 +13,20 @@ from rdm.app.composition import compose_config
 from rdm.describe import flatten
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE, ROWS = ROOT / "docs" / "decoding.md", ROOT / "results" / "tatoeba_decoders.jsonl"
+PAGE = ROOT / "docs" / "decoding.md"
 NOISES = {"rdm_absorbing": "mask noise", "rdm_multinomial": "uniform noise"}
 GROUPS = {"schedule": "schedule", "selection": "selection", "transition.score": "ranking"}
 """Config groups by the key of the decoding that they set."""
 HEAD = "| overrides of `evaluate.py` | calls | tokens/call | sacreBLEU | chrF |\n| --- | --- | --- | --- | --- |\n"
 
 
-def rows() -> list[dict[str, Any]]:
-    """The result rows."""
-    return [json.loads(line) for line in ROWS.read_text(encoding="utf-8").splitlines()]
+RANKINGS = {"Confidence": "confidence", "NegativeEntropy": "entropy", "Margin": "margin"}
+OPEN_ENDED_HEAD = "| overrides of `evaluate.py` | iterations | Diversity | token entropy |\n| --- | --- | --- | --- |\n"
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    """The rows of ``results/<name>.jsonl``."""
+    return [json.loads(line) for line in (ROOT / "results" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 @cache
@@ -52,6 +56,18 @@ def line(row: dict[str, Any]) -> str:
     return f"| `{overrides(row)}` | " + " | ".join(f"{number:.2f}" for number in numbers) + " |\n"
 
 
+def open_ended_line(row: dict[str, Any]) -> str:
+    """One line of the table of language models."""
+    strategy = {"rdm": "open_ended", "vanilla": "open_ended_vanilla"}.get(row["strategy"], row["strategy"])
+    transition = row["decoding"]["transition"]
+    ranking = RANKINGS[(transition.get("score") or {"class": "Confidence"})["class"]]
+    options = [f"decoding={strategy}", *([] if row["strategy"] == "vanilla" else [f"ranking={ranking}"])]
+    if transition.get("gumbel_scale"):
+        options.append(f"decoding.transition.gumbel_scale={transition['gumbel_scale']:g}")
+    scores = (row["metrics"][name]["value"] for name in ("diversity", "token_entropy"))
+    return f"| `{' '.join(options)}` | {row['steps']} | " + " | ".join(f"{score:.2f}" for score in scores) + " |\n"
+
+
 def calls_then_bleu(row: dict[str, Any]) -> tuple[float, float]:
     """Sorts rows by calls, and those with equal calls from the best to the worst."""
     return row["calls_per_sentence"], -row["metrics"]["sacrebleu"]["value"]
@@ -61,8 +77,9 @@ def tables() -> Iterator[tuple[str, str]]:
     """The name and the text of every table: each split and noise, by calls."""
     for split in ("test", "valid"):
         for system in NOISES:
-            chosen = [row for row in rows() if (row["split"], row["system"]) == (split, system)]
+            chosen = [row for row in rows("tatoeba_decoders") if (row["split"], row["system"]) == (split, system)]
             yield f"{split} {system}", HEAD + "".join(map(line, sorted(chosen, key=calls_then_bleu)))
+    yield "wikitext2", OPEN_ENDED_HEAD + "".join(map(open_ended_line, rows("wikitext2_unk")))
 
 
 def with_tables(page: str) -> str:

@@ -5,11 +5,21 @@ import math
 import pytest
 import torch
 
-from rdm.decoding.routing import Conditional, MaskPredict, Unconditional
+from rdm.decoding.routing import Commit, Conditional, MaskPredict, Unconditional
 from rdm.decoding.scores import Confidence, Margin, NegativeEntropy, Score
 from rdm.decoding.transition import Action, top_k
 from rdm.decoding.transition_times import DNDMTopK
-from tests.decoding.helpers import MASK, ContextDenoiser, decode, make_canvas, make_process, make_state
+from tests.decoding.helpers import (
+    BARRED,
+    MASK,
+    VOCAB,
+    ContextDenoiser,
+    decode,
+    make_canvas,
+    make_process,
+    make_state,
+    p_value,
+)
 
 PROBS = torch.tensor([[0.5, 0.4, 0.1], [0.45, 0.3, 0.25], [0.6, 0.2, 0.2], [0.5, 0.25, 0.25]])
 
@@ -51,6 +61,28 @@ def test_stored_score_is_that_of_the_iteration_in_which_a_token_was_denoised(rou
         expected = torch.where(taken, now, expected)
         if index == len(seen) - 1:
             torch.testing.assert_close(state.memo["ranking scores"], expected)
+
+
+@pytest.mark.parametrize("router", [Unconditional, Commit], ids=["uncond", "commit"])
+@pytest.mark.parametrize(("score", "unbiased"), [(NegativeEntropy(), True), (Margin(), True), (Confidence(), False)])
+def test_sampled_tokens_keep_their_distribution_unless_ranked_by_their_own_probability(
+    router: type, score: Score, unbiased: bool
+) -> None:
+    """Every position has the same distribution, whatever the context. Entropy and margin do not depend on the draw; the
+    confidence does, so that likely tokens are kept and others drawn again or later."""
+    probs = torch.tensor([0.4, 0.3, 0.2, 0.1])
+    logits = torch.full((VOCAB.size,), BARRED).index_copy(0, torch.arange(2, 6), probs.log())
+    process, canvas = make_process("absorbing", 8), make_canvas([16] * 500)
+    decoded, _ = decode(
+        router(score=score),
+        process,
+        lambda tokens, t, active: logits.expand(int(active.sum()), -1),
+        canvas,
+        8,
+        temperature=1.0,
+    )
+    p = p_value(decoded.tokens - 2, probs.numpy().astype(float))
+    assert p > 1e-3 if unbiased else p < 1e-9
 
 
 def test_confidence_is_the_default() -> None:
