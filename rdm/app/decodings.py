@@ -11,7 +11,7 @@ from rdm.app.choices import CONF, choices, did_you_mean
 from rdm.app.composition import compose_config
 from rdm.errors import UserError, require
 
-GROUPS = ("decoding", "schedule", "selection")
+GROUPS = ("decoding", "schedule", "selection", "ranking")
 """Config groups of which a name chooses a file."""
 _composing = Lock()  # Hydra has one global state
 
@@ -21,7 +21,7 @@ def decoding_config(name: str | None, options: Mapping[str, Any]) -> DictConfig:
 
     Args:
         name: a file of ``conf/decoding``; None keeps the decoding the model was trained with.
-        options: values below ``decoding`` by name; ``schedule`` and ``selection`` name files of these groups.
+        options: values below ``decoding`` by name; ``schedule``, ``selection`` and ``ranking`` name files of these groups.
     """
     chosen = {"decoding": name} | {group: options[group] for group in GROUPS if group in options}
     overrides = []

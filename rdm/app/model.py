@@ -65,7 +65,7 @@ class Model(TrainedModel):
             seed: of the random numbers of the first batch; the next one has ``seed + 1``, and so on.
             progress: whether to show a progress bar.
             options: other settings of the decoding, as on the command line below ``decoding``: ``steps=4``,
-                ``temperature=0.3``, ``length_candidates=1``; ``schedule`` and ``selection`` by name.
+                ``temperature=0.3``, ``length_candidates=1``; ``schedule``, ``selection`` and ``ranking`` by name.
         """
         chosen = self.choose_decoding(decoding, rescore, options)
         check_nbest(nbest, chosen)

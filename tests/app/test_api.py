@@ -55,12 +55,17 @@ def test_generate_equals_the_script(model: rdm.Model, run: Path, tmp_path: Path)
     source, output = tmp_path / "in.txt", tmp_path / "out.jsonl"
     texts = [*SOURCES[:3], "", *SOURCES[3:]]
     source.write_text("\n".join(texts))
-    options = ["decoding=rdm_gumbel", "schedule=linear", "decoding.steps=3", "decoding.temperature=0.7"]
+    options = [
+        "decoding=rdm_gumbel",
+        "schedule=linear",
+        "ranking=entropy",
+        "decoding.steps=3",
+        "decoding.temperature=0.7",
+    ]
     files = [f"input={source}", f"output={output}", "batch_size=2", "nbest=3", "seed=5"]
     script("generate.py", f"ckpt={run}", *options, *files)
-    found = model.generate(
-        texts, "rdm_gumbel", schedule="linear", steps=3, temperature=0.7, batch_size=2, nbest=3, seed=5
-    )
+    names = {"schedule": "linear", "ranking": "entropy"}
+    found = model.generate(texts, "rdm_gumbel", **names, steps=3, temperature=0.7, batch_size=2, nbest=3, seed=5)
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     assert [each.text for each in found] == [line["hypothesis"] for line in lines]
     scores = [[float(f"{each.score:.6g}") for each in output.candidates] for output in found]
@@ -170,6 +175,7 @@ def test_progress_is_shown_on_request(model: rdm.Model, capsys: pytest.CaptureFi
     [
         ({"decoding": "rmd"}, "decoding=rmd: there is no such decoding; did you mean rdm?"),
         ({"schedule": "cosin"}, "schedule=cosin: there is no such schedule; did you mean cosine?"),
+        ({"ranking": "entropi"}, "ranking=entropi: there is no such ranking; did you mean entropy?"),
         ({"steps": 1000}, "decoding.steps"),
         ({"steps": "many"}, "decoding.steps: 'many' is not a whole number"),
         ({"step": 3}, "decoding.step: rdm.decoding.sampler.Sampler takes no such value; it takes name, steps,"),
