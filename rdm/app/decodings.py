@@ -21,7 +21,7 @@ def decoding_config(name: str | None, options: Mapping[str, Any]) -> DictConfig:
 
     Args:
         name: a file of ``conf/decoding``; None keeps the decoding the model was trained with.
-        options: values below ``decoding`` by name; ``schedule``, ``selection`` and ``ranking`` name files of these groups.
+        options: values below ``decoding`` by name; ``schedule``, ``selection``, ``ranking`` name files of their groups.
     """
     chosen = {"decoding": name} | {group: options[group] for group in GROUPS if group in options}
     overrides = []

@@ -52,7 +52,7 @@ class Decoded:
     tokens: Tensor  # [R, N]
     scores: Tensor  # [R] mean over free positions of the score when last denoised
     rows: Tensor  # [R] index of each row in the canvas
-    calls: Tensor  # [R] number of network calls at a position of the row: one per iteration, two with guidance
+    calls: Tensor  # network calls at a position of each row of the canvas, also of pruned ones; two with guidance
 
 
 class Sampler(IteratedDecoding):
@@ -235,7 +235,7 @@ class Sampler(IteratedDecoding):
                 continue
             active = transition.active(progress)
             logits = denoise(tokens, transition.network_steps(progress), active)
-            calls = calls + calls_each * active.any(1)
+            calls = calls.index_add(0, rows, calls_each * active.any(1))
             elapsed = (iteration - 1) / max(iterations - 1, 1)
             proposed, scored = self.proposal(logits, elapsed, generator)
             # Unlike an assignment to a mask, this needs no device synchronisation.
@@ -256,11 +256,11 @@ class Sampler(IteratedDecoding):
                 break
             if resampling is not None and resampling.search.due(iteration, iterations):
                 parents = resampling.parents(state, outcome)
-                tokens, denoised, stored, calls = (x[parents] for x in (tokens, denoised, stored, calls))
+                tokens, denoised, stored = (x[parents] for x in (tokens, denoised, stored))
             if self.prune_after == iteration < iterations and canvas.candidates > self.keep_candidates:
                 kept = best_candidates(state, canvas.candidates, self.keep_candidates)
                 rows, tokens, denoised, stored, free = (x[kept] for x in (rows, tokens, denoised, stored, free))
-                lengths, calls = lengths[kept], calls[kept]
+                lengths = lengths[kept]
         return Decoded(tokens=tokens, scores=mean_score(stored, free), rows=rows, calls=calls)
 
 

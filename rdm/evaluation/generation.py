@@ -44,7 +44,7 @@ class Generated:
         score: its score by the model, a mean log-probability per token (for beam search: see ``length_penalty``).
         candidates: decoded texts: the returned one, then the others by score. A beam that did not finish has the
             score ``-inf``.
-        calls: network calls for the returned text; None if the system does not count them.
+        calls: network calls for a candidate (mean); None if the system does not count them.
         tokens: number of tokens of the returned text.
         seconds: decoding time of its batch divided by the size of the batch.
         source: the text it was generated from.

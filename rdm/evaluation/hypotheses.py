@@ -21,7 +21,7 @@ class Outputs:
         candidates: for each source all texts its hypothesis was selected from, itself included.
         candidate_scores: their scores by the model.
         seconds: decoding time without tokenisation.
-        calls_per_sentence: mean number of network calls per source; None if the system does not count them.
+        calls_per_sentence: network calls for a candidate, a mean of all; None if the system does not count them.
         tokens_per_call: tokens of all hypotheses divided by the network calls for them; None likewise.
     """
 

@@ -48,7 +48,7 @@ class Trajectory:
         steps: the tokens after each iteration.
         output: the text that was returned.
         candidates: all decoded texts, by score; empty if there was only one.
-        calls: network calls for the returned text; None if they are not counted.
+        calls: network calls for a candidate (mean); None if they are not counted.
         block_starts: positions at which a new block begins, with ``decoding.block``.
     """
 
@@ -59,7 +59,7 @@ class Trajectory:
     steps: list[Step]
     output: str
     candidates: list[Candidate]
-    calls: int | None = None
+    calls: float | None = None
     block_starts: frozenset[int] = frozenset()
 
     def lines(self) -> list[str]:
@@ -106,7 +106,7 @@ def list_trajectories(
             steps=row_steps(frames, row, codec),
             output=text,
             candidates=[] if best.candidates is None else list_candidates(best.candidates, index, codec),
-            calls=None if best.calls is None else int(best.calls[index]),
+            calls=None if best.calls is None else float(best.calls[index]),
             block_starts=block_starts(trace.frames[0].noisy[row], settings.get("block")),
         )
         for index, (row, text) in enumerate(zip(best.rows.tolist(), texts, strict=True))

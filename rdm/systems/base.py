@@ -32,7 +32,7 @@ class Hypotheses:
     scores: Tensor  # [B]
     rows: Tensor  # [B] index of each text among the rows that an observer sees
     candidates: Candidates | None = None  # None if only one text was decoded
-    calls: Tensor | None = None  # [B] network calls for the returned row, if counted
+    calls: Tensor | None = None  # [B] network calls for a candidate of the source (mean), if counted
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,11 @@ def choose(
         rows=first * tokens.shape[1] + chosen,
         candidates=Candidates(tokens, scores, chosen),
     )
+
+
+def mean_calls(calls: Tensor, sources: int) -> Tensor:
+    """Return the mean number of network calls ``[B]`` for a candidate of each source, from those of all ``[B * m]``."""
+    return calls.view(sources, -1).float().mean(1)
 
 
 class System(Described, nn.Module, ABC):

@@ -63,7 +63,7 @@ class DenoisingSystem(System):
 
         Samplers receive the result in ``Sampler.run``: guidance wraps it there.
         """
-        return ActiveSources(self.denoiser, memory)
+        return ActiveRows(self.denoiser, memory)
 
     def denoise_in_training(self, memory: Memory | None, generator: torch.Generator | None) -> Denoise:
         """Bind the denoiser to encoded sources, for the loss."""
@@ -137,35 +137,41 @@ def positions_of(mask: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return index // mask.shape[1], index % mask.shape[1]
 
 
-class ActiveSources(BoundDenoiser):
-    """Runs the denoiser only on sources with a requested position; ``positions`` must be a mask.
+class ActiveRows(BoundDenoiser):
+    """Runs the denoiser only where a position is requested; ``positions`` must be a mask.
 
-    The number of positions of each source is read once, the only device synchronisation of a call.
+    Sources without a request are left out. Of the others as many copies are run as the busiest of them needs, since a
+    source has equally many copies in a batch.
+
+    The number of positions of each row is read once, the only device synchronisation of a call.
     """
 
     def __init__(self, denoiser: NetworkWrapper, memory: Memory | None) -> None:
         super().__init__(denoiser, memory)
-        self._active: list[bool] = []
+        self._sources: list[bool] = []
         self._selected = memory
 
     def __call__(self, x_t: Tensor, t: Tensor, positions: Positions) -> Tensor:
         assert isinstance(positions, Tensor)
         sources = len(x_t) if self.memory is None else len(self.memory)
-        per_source = positions.reshape(sources, -1).sum(1)
-        counts: list[int] = per_source.tolist()
-        active = [count > 0 for count in counts]
-        if not any(active):
-            return torch.zeros(0, self.denoiser.network.vocab.size, device=x_t.device)
-        if all(active):
-            return super().__call__(x_t, t, positions_of(positions, sum(counts)))
         copies = len(x_t) // sources
-        index = true_index(per_source > 0, sum(active))
-        if self.memory is not None and active != self._active:
+        requested = positions.sum(1).view(sources, copies)
+        counts: list[list[int]] = requested.tolist()
+        busy = [sum(count > 0 for count in row) for row in counts]
+        if not any(busy):
+            return torch.zeros(0, self.denoiser.network.vocab.size, device=x_t.device)
+        total = sum(map(sum, counts))
+        if min(busy) > 0 and max(busy) == copies:
+            return super().__call__(x_t, t, positions_of(positions, total))
+        active = [count > 0 for count in busy]
+        index = true_index(requested.any(1), sum(active))
+        if self.memory is not None and active != self._sources:
             # A copy, made only when the set of active sources changes.
-            self._active, self._selected = active, self.memory.select(index)
-        rows = (index[:, None] * copies + torch.arange(copies, device=index.device)).flatten()
-        chosen = positions_of(positions[rows], sum(counts))
-        return self.denoiser(x_t[rows], t[rows], self._selected, chosen)
+            self._sources, self._selected = active, self.memory.select(index)
+        # Rows with a request first, in their order: the requested positions keep their row-major order.
+        first = (requested[index] > 0).int().argsort(dim=1, descending=True, stable=True)[:, : max(busy)]
+        rows = (index[:, None] * copies + first).flatten()
+        return self.denoiser(x_t[rows], t[rows], self._selected, positions_of(positions[rows], total))
 
 
 class TrainedOnGuesses(BoundDenoiser):

@@ -13,7 +13,7 @@ from rdm.decoding.sampler import Canvas, Observer, Sampler
 from rdm.diffusion.likelihood import negative_log_likelihood
 from rdm.errors import require
 from rdm.models.denoiser import Seq2SeqDenoiser
-from rdm.systems.base import Hypotheses, Likelihood, choose
+from rdm.systems.base import Hypotheses, Likelihood, choose, mean_calls
 from rdm.systems.canvas import length_canvas
 from rdm.systems.denoising import DenoisingSystem
 from rdm.terms import Term
@@ -90,7 +90,7 @@ class DiffusionSystem(DenoisingSystem):
         best = choose(
             source, decoded.tokens, decoded.scores, decoding.selection, self.vocab, length_log_probs=length_log_probs
         )
-        return replace(best, rows=decoded.rows[best.rows], calls=decoded.calls[best.rows])
+        return replace(best, rows=decoded.rows[best.rows], calls=mean_calls(decoded.calls, len(source)))
 
     @torch.inference_mode()
     def likelihood(

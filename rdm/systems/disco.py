@@ -13,9 +13,9 @@ from rdm.decoding.easy_first import EasyFirst, Observer, visible_before
 from rdm.decoding.sampler import Canvas
 from rdm.errors import UserError, require
 from rdm.models.disco import DisCoDenoiser
-from rdm.systems.base import Hypotheses, Likelihood, System, choose
+from rdm.systems.base import Hypotheses, Likelihood, System, choose, mean_calls
 from rdm.systems.canvas import length_canvas
-from rdm.systems.denoising import ActiveSources
+from rdm.systems.denoising import ActiveRows
 from rdm.terms import Term
 from rdm.vocab import Vocab
 
@@ -119,10 +119,10 @@ class DisCoSystem(System):
         else:
             lengths = self._lengths(template)[:, None]
             canvas = Canvas(template, pinned=template != self.vocab.mask)
-        decoded = decoding.run(ActiveSources(self.denoiser, memory), canvas, self.vocab.pad, observer)
+        decoded = decoding.run(ActiveRows(self.denoiser, memory), canvas, self.vocab.pad, observer)
         length_log_probs = length_logits.float().log_softmax(-1).gather(1, lengths).flatten()
         best = choose(source, decoded.tokens, decoded.scores, decoding.selection, self.vocab, length_log_probs)
-        return replace(best, calls=decoded.calls[best.rows])
+        return replace(best, calls=mean_calls(decoded.calls, len(source)))
 
     def check(self, decoding: Decoding) -> None:
         if not isinstance(decoding, EasyFirst):
