@@ -20,6 +20,15 @@ GROUPS = {"schedule": "schedule", "selection": "selection", "transition.score": 
 HEAD = "| overrides of `evaluate.py` | calls | tokens/call | sacreBLEU | chrF |\n| --- | --- | --- | --- | --- |\n"
 
 
+SPEED_HEAD = (
+    "| noise | overrides of `evaluate.py` | calls | sacreBLEU | sentences/s, batch 1 | batch 32 |\n"
+    "| --- | --- | --- | --- | --- | --- |\n"
+)
+PRESETS = {
+    "decoding=fast": "decoding=entropy_bound decoding.transition.gamma=2.0 decoding.steps=10",
+    "decoding=best": "decoding=factor decoding.steps=10",
+}
+"""What a preset is called in ``results/tatoeba_decoders.jsonl``."""
 RANKINGS = {"Confidence": "confidence", "NegativeEntropy": "entropy", "Margin": "margin"}
 OPEN_ENDED_HEAD = "| overrides of `evaluate.py` | iterations | Diversity | token entropy |\n| --- | --- | --- | --- |\n"
 
@@ -68,6 +77,29 @@ def open_ended_line(row: dict[str, Any]) -> str:
     return f"| `{' '.join(options)}` | {row['steps']} | " + " | ".join(f"{score:.2f}" for score in scores) + " |\n"
 
 
+def test_row(speed: dict[str, Any]) -> dict[str, Any]:
+    """The row of the test set for a row of ``results/tatoeba_decoders_speed.jsonl``."""
+    wanted = PRESETS.get(speed["overrides"], speed["overrides"])
+    (found,) = [
+        row
+        for row in rows("tatoeba_decoders")
+        if (row["split"], row["system"]) == ("test", speed["system"])
+        and sorted(overrides(row).split()) == sorted(wanted.split())
+    ]
+    return found
+
+
+def speed_line(speed: dict[str, Any]) -> str:
+    """One line of the table of speeds."""
+    row, seconds = test_row(speed), speed["sentences_per_cpu_second"]
+    numbers = (row["calls_per_sentence"], row["metrics"]["sacrebleu"]["value"], seconds["1"], seconds["32"])
+    return (
+        f"| {NOISES[row['system']]} | `{speed['overrides']}` | "
+        + " | ".join(f"{each:.2f}" for each in numbers)
+        + " |\n"
+    )
+
+
 def calls_then_bleu(row: dict[str, Any]) -> tuple[float, float]:
     """Sorts rows by calls, and those with equal calls from the best to the worst."""
     return row["calls_per_sentence"], -row["metrics"]["sacrebleu"]["value"]
@@ -79,6 +111,7 @@ def tables() -> Iterator[tuple[str, str]]:
         for system in NOISES:
             chosen = [row for row in rows("tatoeba_decoders") if (row["split"], row["system"]) == (split, system)]
             yield f"{split} {system}", HEAD + "".join(map(line, sorted(chosen, key=calls_then_bleu)))
+    yield "speed", SPEED_HEAD + "".join(map(speed_line, rows("tatoeba_decoders_speed")))
     yield "wikitext2", OPEN_ENDED_HEAD + "".join(map(open_ended_line, rows("wikitext2_unk")))
 
 

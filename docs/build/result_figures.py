@@ -131,6 +131,32 @@ def decoders() -> Figure:
     return figure
 
 
+def decoder_speed() -> Figure:
+    """BLEU against sentences per CPU second, mask noise (test set of Tatoeba)."""
+    from decoders import test_row
+
+    figure = Figure(figsize=(9.6, 3.8))
+    for position, (batch, title) in enumerate({"1": "one by one", "32": "batches of 32"}.items(), 1):
+        drawn = axes(figure, position, 2, "sentences per second of one core (log scale)", "sacreBLEU", title)
+        drawn.set_xscale("log")
+        names: dict[str, list[tuple[float, float]]] = {}
+        for speed in rows("tatoeba_decoders_speed", system="rdm_absorbing"):
+            name = speed["overrides"].split()[0].removeprefix("decoding=")
+            if "token_cache" in speed["overrides"]:
+                name += ", cache"
+            names.setdefault(name, []).append((speed["sentences_per_cpu_second"][batch], bleu(test_row(speed))))
+        for name, points in names.items():
+            colour = {"rdm": BLUE, "vanilla": ORANGE, "rdm_commit": GREEN}.get(name, PURPLE)
+            drawn.plot(*zip(*sorted(points), strict=True), "o-", markersize=4, linewidth=1, color=colour)
+            x, y = min(points)
+            drawn.annotate(name, (x, y), (-6, 4), textcoords="offset points", ha="right", color=colour, fontsize=8)
+        drawn.margins(x=0.35)
+        drawn.set_xticks(ticks := [5, 10, 20, 40, 80], [str(tick) for tick in ticks])
+        drawn.minorticks_off()
+    figure.subplots_adjust(wspace=0.2)
+    return figure
+
+
 def label_apart(drawn: Axes, ends: list[tuple[float, float, str, str]]) -> None:
     """Write names beside points; names of points that are close in both directions are moved apart."""
     placed: list[tuple[float, float]] = []
@@ -318,6 +344,7 @@ def trials() -> Figure:
 
 RESULT_FIGURES = {
     "decoders": decoders,
+    "decoder_speed": decoder_speed,
     "demo": demo,
     "tatoeba": tatoeba,
     "multi30k": multi30k,

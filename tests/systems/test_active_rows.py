@@ -54,7 +54,7 @@ def test_calls_are_those_of_all_candidates() -> None:
     """Candidates of different lengths need different numbers of calls; the returned one is not counted alone."""
     torch.manual_seed(0)
     system, recorder = tiny_system(VOCAB).eval(), Recorder()
-    decoding = make_sampler(Threshold(1.0), 31, length_candidates=4)
+    decoding = make_sampler(Threshold(1.0), 20, length_candidates=4)
     hypotheses = system.generate(SOURCE, decoding, torch.Generator().manual_seed(0), recorder)
     calls = sum(state.noisy.any(1).long() for state, _ in recorder)
     assert isinstance(calls, Tensor)
