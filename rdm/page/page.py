@@ -6,20 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from rdm.data.tokenizer import MASK
 from rdm.decoding.trace import TokenState
 from rdm.page.trajectory import Example, Trajectory
+from rdm.templates import html_templates
 
-# With autoescape, because tokens may contain markup such as </script>.
-TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+TEMPLATES = html_templates(Path(__file__).parent)
 STATE_NAMES = {
     TokenState.NOISE: "noise",
     TokenState.NEW: "newly denoised",
