@@ -26,7 +26,7 @@ from rdm.data.toy_language import ToyLanguage
 from rdm.errors import UserError
 from tests.same import assert_same
 from tests.scripts import script
-from tests.test_config import config
+from tests.configs import config
 from tests.test_end_to_end import SMALL
 
 PAIRS = [(source, targets[0]) for source, targets in ToyLanguage().pairs(60, 3)]

@@ -15,7 +15,7 @@ from rdm.models.llama import Llama, LlamaBlock, Reader, Rotary, SwiGLU, rms_norm
 from rdm.vocab import Vocab
 from tests.language_models import tiny_llama
 from tests.masks import Masks
-from tests.test_config import config
+from tests.configs import config
 
 VOCAB = Vocab(size=40)
 

@@ -17,7 +17,7 @@ from rdm.training.optim import InverseSqrt, Optimization
 from rdm.vocab import Vocab
 from tests.builders import tiny_system
 from tests.scripts import script
-from tests.test_config import choices, compose_only
+from tests.configs import choices, compose_only
 
 
 def plan(*overrides: str) -> Plan:
