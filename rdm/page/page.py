@@ -36,8 +36,10 @@ class Page:
 
 def render(examples: Sequence[Example]) -> str:
     """Render a self-contained HTML page."""
-    last = max(len(trajectory.steps) for example in examples for trajectory in example.trajectories) - 1
-    return TEMPLATES.get_template("page.html").render(examples=examples, last=last)
+    trajectories = [trajectory for example in examples for trajectory in example.trajectories]
+    last = max(len(trajectory.steps) for trajectory in trajectories) - 1
+    states = {token.state for trajectory in trajectories for step in trajectory.steps for token in step.tokens}
+    return TEMPLATES.get_template("page.html").render(examples=examples, last=last, states=states)
 
 
 def render_trajectory(trajectory: Trajectory, source: str) -> str:
