@@ -18,8 +18,8 @@ from rdm.app.arguments import resume_overrides
 from rdm.app.targets import find_target
 from rdm.app.trust import check_foreign, check_name
 from rdm.errors import UserError
+from tests.configs import CONF, choices, config
 from tests.scripts import ROOT, script
-from tests.test_config import CONF, choices, config
 from tests.test_end_to_end import SMALL
 
 SOURCES = sorted([*ROOT.glob("*.py"), *(ROOT / "rdm").rglob("*.py"), *(ROOT / "scripts").glob("*.py")])

@@ -20,7 +20,7 @@ import formulas  # noqa: E402
 OPTIONAL = ("decoding.md", "systems.md", "learning.md", "sharing.md", "playground.md", "report.md")
 """Pages that are listed and linked only if they exist."""
 OUTSIDE = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "RESULTS.md", "CODE_OF_CONDUCT.md", "data/*.md")
-OUTSIDE_PICTURES = ("results/*.svg", "results/*.png", "results/*.html")
+OUTSIDE_PAGES = ("results/*.html",)
 """Files outside ``docs`` that are part of the site, at the same path."""
 WIDE = ("RESULTS.md",)
 """Pages outside ``docs`` with wide tables: shown without the navigation, as ``hide: [navigation]`` does inside."""
@@ -67,7 +67,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages and the files outside ``docs``."""
     for path, text in generated_pages().items():
         files.append(File.generated(config, path, content=text))
-    for pattern in (*OUTSIDE, *OUTSIDE_PICTURES):
+    for pattern in (*OUTSIDE, *OUTSIDE_PAGES):
         for file in sorted(ROOT.glob(pattern)):
             files.append(File.generated(config, file.relative_to(ROOT).as_posix(), abs_src_path=str(file)))
     return files

@@ -5,20 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from rdm.evaluation.markup import is_number, markdown
 from rdm.evaluation.tables import Cells
+from rdm.templates import html_templates
 
 DECODING_PAGE = "decoding.html"
 """The page of ``generate.py trace=true``, in the folder of the report."""
-TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+TEMPLATES = html_templates(Path(__file__).parent)
 
 
 @dataclass(frozen=True)

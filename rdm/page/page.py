@@ -6,20 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from rdm.data.tokenizer import MASK
 from rdm.decoding.trace import TokenState
 from rdm.page.trajectory import Example, Trajectory
+from rdm.templates import html_templates
 
-# With autoescape, because tokens may contain markup such as </script>.
-TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+TEMPLATES = html_templates(Path(__file__).parent)
 STATE_NAMES = {
     TokenState.NOISE: "noise",
     TokenState.NEW: "newly denoised",
@@ -44,8 +36,10 @@ class Page:
 
 def render(examples: Sequence[Example]) -> str:
     """Render a self-contained HTML page."""
-    last = max(len(trajectory.steps) for example in examples for trajectory in example.trajectories) - 1
-    return TEMPLATES.get_template("page.html").render(examples=examples, last=last)
+    trajectories = [trajectory for example in examples for trajectory in example.trajectories]
+    last = max(len(trajectory.steps) for trajectory in trajectories) - 1
+    states = {token.state for trajectory in trajectories for step in trajectory.steps for token in step.tokens}
+    return TEMPLATES.get_template("page.html").render(examples=examples, last=last, states=states)
 
 
 def render_trajectory(trajectory: Trajectory, source: str) -> str:

@@ -8,7 +8,7 @@ from hydra.types import RunMode
 from rdm.app.checks import check_trainer
 from rdm.app.train import build_trainer
 from rdm.errors import UserError
-from tests.test_config import config
+from tests.configs import config
 
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "1", "RANK": "0", "GROUP_RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "8"}
 

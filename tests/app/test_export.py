@@ -24,9 +24,9 @@ from rdm.app.run_folder import RunFolder
 from rdm.data.tokenizer_file import GivenTokenizer
 from rdm.data.toy_language import ToyLanguage
 from rdm.errors import UserError
+from tests.configs import config
 from tests.same import assert_same
 from tests.scripts import script
-from tests.test_config import config
 from tests.test_end_to_end import SMALL
 
 PAIRS = [(source, targets[0]) for source, targets in ToyLanguage().pairs(60, 3)]

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from rdm.app.run_folder import RunFolder, to_yaml
-from tests.test_config import config
+from tests.configs import config
 
 
 def recipe(folder: Path, *overrides: str) -> str:

@@ -14,8 +14,8 @@ from rdm.systems.ar_lm import AutoregressiveLanguageModel
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.training.checkpoints import COST_KEY, load_archive
 from rdm.training.initialization import take_weights
+from tests.configs import LM, config
 from tests.scripts import script
-from tests.test_config import LM, config
 
 SMALL = [
     "model.dim=16", "model.hidden=32", "model.heads=2", "model.encoder_layers=1", "model.decoder_layers=1",

@@ -1,13 +1,17 @@
-"""An in-memory corpus, and data modules for tests."""
+"""An in-memory corpus, data modules, and clauses of the generated language for tests."""
 
+import random
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from rdm.data import toy_words
 from rdm.data.corpus import Corpus, Split, Texts
 from rdm.data.loading import Loading
 from rdm.data.open_ended import OpenEndedDataModule
 from rdm.data.pairs import PairsDataModule
 from rdm.data.tokenizer import TokenizerTrainer, Words
+from rdm.data.toy_language import Clause, ToyLanguage
 from rdm.hashing import short_hash
 
 
@@ -42,3 +46,13 @@ def open_ended(
 ) -> OpenEndedDataModule:
     options = {"max_tokens": None, "max_sentences": 4, **loading}
     return OpenEndedDataModule(corpus, Words(), Loading(cache=str(cache), **options), length, prompt, continuation)
+
+
+def draw_clauses(language: ToyLanguage, seed: int) -> list[Clause]:
+    """A sentence of one clause, drawn with a seed."""
+    return [language._clause(random.Random(seed), short=False)]
+
+
+def has_noun(words: Iterable[str], synonyms: Iterable[str]) -> bool:
+    """Whether a noun or its plural is among the words."""
+    return any(word in (noun, toy_words.plural(noun)) for word in words for noun in synonyms)

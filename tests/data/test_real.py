@@ -8,7 +8,7 @@ import torch
 from hydra.utils import instantiate
 
 from rdm.data.module import TextDataModule
-from tests.test_config import config
+from tests.configs import config
 
 pytestmark = pytest.mark.slow
 

@@ -13,9 +13,9 @@ from rdm.models.denoiser import OpenEndedDenoiser
 from rdm.models.layers import Attend, TimeEmbedding, attend_causally, attend_everywhere
 from rdm.models.llama import Llama, LlamaBlock, Reader, Rotary, SwiGLU, rms_norm
 from rdm.vocab import Vocab
+from tests.configs import config
 from tests.language_models import tiny_llama
 from tests.masks import Masks
-from tests.test_config import config
 
 VOCAB = Vocab(size=40)
 

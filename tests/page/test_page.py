@@ -74,6 +74,21 @@ def test_direction_of_the_output_holds_from_the_first_iteration_on() -> None:
         assert shown == [direction] * len(LONG)
 
 
+def test_candidates_of_many_decodings_are_closed_and_their_outputs_shown() -> None:
+    few, many = (Tags(render([Example("a", [], [trajectory("d", SHORT)] * count)])) for count in (3, 4))
+    for page, count in ((few, 3), (many, 4)):
+        candidates = [attributes for _, attributes in page.tags if attributes.get("class") == "candidates"]
+        outputs = [attributes for _, attributes in page.tags if attributes.get("class") == "output"]
+        assert ["open" in each for each in candidates] == [count == 3] * count
+        assert len(outputs) == (0 if count == 3 else count)
+
+
+def test_legend_has_the_states_that_occur() -> None:
+    short, long = (Tags(render([Example("a", [], [trajectory("d", states)])])).text for states in (SHORT, LONG))
+    assert ("sent back to noise" in short, "sent back to noise" in long) == (False, True)
+    assert "deleted" not in short + long
+
+
 def test_list_of_sentences_is_for_several_examples() -> None:
     several, single = (Tags(render(examples)) for examples in (EXAMPLES, EXAMPLES[:1]))
     targets = [attributes["value"] for name, attributes in several.tags if name == "option"]

@@ -10,7 +10,7 @@ from rdm.data.batch import Batch
 from rdm.plan.counting import count_step, fake_parameters
 from rdm.systems.base import System
 from rdm.vocab import Vocab
-from tests.test_config import choices, config
+from tests.configs import choices, config
 
 B, S, N, V, D, H = 6, 9, 7, 101, 128, 256  # sentences, source, target, vocabulary, and the widths of model=tiny
 

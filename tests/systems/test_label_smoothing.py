@@ -12,8 +12,8 @@ from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.base import System
 from rdm.vocab import Vocab
 from tests.builders import batch_from, tiny_autoregressive, tiny_system
+from tests.configs import choices, config
 from tests.language_models import tiny_ar_lm, window_batch
-from tests.test_config import choices, config
 
 VOCAB = Vocab(size=12)
 BATCH = batch_from(VOCAB, [([5, 6], [5, 6, 7]), ([7], [8])])

@@ -31,8 +31,8 @@ from rdm.training.parameter_groups import (
 )
 from rdm.vocab import Vocab
 from tests.builders import tiny_system, toy_data
+from tests.configs import choices, config
 from tests.same import assert_same
-from tests.test_config import choices, config
 
 MUON = {"hidden": ParameterGroup(HiddenMatrices(), partial(Muon, lr=1e-2, weight_decay=0.1))}
 

@@ -7,8 +7,8 @@ from pytorch_lightning.strategies import DDPStrategy
 
 from rdm.bench.inputs import random_batch
 from rdm.models.encoder_decoder import EncoderDecoder
+from tests.configs import choices, config
 from tests.synchronisations import HostSynchronisations
-from tests.test_config import choices, config
 
 PARTS = ("objective", "target_length", "length_head", "self_conditioning", "pairing", "steps")
 SYSTEMS = [
