@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rdm.cross_entropy import Logits, compute_logits
 from rdm.data.batch import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.sampler import Canvas, Sampler
@@ -21,7 +22,7 @@ from rdm.models.layers import Positions
 from rdm.models.self_conditioning import Guess, PreviousGuess
 from rdm.models.wrapper import NetworkWrapper
 from rdm.systems.base import System
-from rdm.systems.cached import BlockCache, TokenCache
+from rdm.systems.cached import BlockCache, CachedDenoiser, TokenCache
 from rdm.vocab import Vocab
 
 
@@ -58,7 +59,7 @@ class DenoisingSystem(System):
         ordinary = self.vocab.is_ordinary(learned).sum()
         return {**super().counts(batch), "ordinary": ordinary, **self.objective.counts(learned, self.vocab)}
 
-    def denoise(self, memory: Memory | None) -> Denoise:
+    def denoise(self, memory: Memory | None) -> "ActiveSources":
         """Bind the denoiser to encoded sources; its calls do not depend on each other.
 
         Samplers receive the result in ``Sampler.run``: guidance wraps it there.
@@ -71,7 +72,9 @@ class DenoisingSystem(System):
             return TrainedOnGuesses(self.denoiser, memory, generator)
         return BoundDenoiser(self.denoiser, memory)
 
-    def denoise_canvas(self, memory: Memory | None, decoding: Sampler, canvas: Canvas) -> Denoise:
+    def denoise_canvas(
+        self, memory: Memory | None, decoding: Sampler, canvas: Canvas
+    ) -> "ActiveSources | RemembersGuess | CachedDenoiser":
         """Bind the denoiser to encoded sources, for the iterations of decoding ``canvas``.
 
         Unlike those of :meth:`denoise`, its calls may depend on the ones before: on the previous guess of a
@@ -127,7 +130,7 @@ class BoundDenoiser:
     def __init__(self, denoiser: NetworkWrapper, memory: Memory | None) -> None:
         self.denoiser, self.memory = denoiser, memory
 
-    def __call__(self, x_t: Tensor, t: Tensor, positions: Positions) -> Tensor:
+    def __call__(self, x_t: Tensor, t: Tensor, positions: Positions) -> Logits:
         return self.denoiser(x_t, t, self.memory, positions)
 
 
@@ -157,7 +160,7 @@ class ActiveSources(BoundDenoiser):
         if not any(active):
             return torch.zeros(0, self.denoiser.network.vocab.size, device=x_t.device)
         if all(active):
-            return super().__call__(x_t, t, positions_of(positions, sum(counts)))
+            return compute_logits(super().__call__(x_t, t, positions_of(positions, sum(counts))))
         copies = len(x_t) // sources
         index = true_index(per_source > 0, sum(active))
         if self.memory is not None and active != self._active:
@@ -165,7 +168,7 @@ class ActiveSources(BoundDenoiser):
             self._active, self._selected = active, self.memory.select(index)
         rows = (index[:, None] * copies + torch.arange(copies, device=index.device)).flatten()
         chosen = positions_of(positions[rows], sum(counts))
-        return self.denoiser(x_t[rows], t[rows], self._selected, chosen)
+        return compute_logits(self.denoiser(x_t[rows], t[rows], self._selected, chosen))
 
 
 class TrainedOnGuesses(BoundDenoiser):
@@ -181,7 +184,7 @@ class TrainedOnGuesses(BoundDenoiser):
         super().__init__(denoiser, memory)
         self.generator = generator
 
-    def __call__(self, x_t: Tensor, t: Tensor, positions: Positions) -> Tensor:
+    def __call__(self, x_t: Tensor, t: Tensor, positions: Positions) -> Logits:
         conditioning = self.denoiser.self_conditioning
         assert isinstance(conditioning, PreviousGuess)
         uniform = torch.rand(len(x_t), device=x_t.device, generator=self.generator)
@@ -197,12 +200,12 @@ class RemembersGuess(BoundDenoiser):
     guess: Guess | None = None
 
     def __call__(self, x_t: Tensor, t: Tensor, positions: Positions) -> Tensor:
-        logits = self.denoiser(x_t, t, self.memory, positions, self.guess)
+        logits = compute_logits(self.denoiser(x_t, t, self.memory, positions, self.guess))
         self.guess = Guess(predict(logits, x_t, positions), torch.ones(len(x_t), device=x_t.device))
         return logits
 
 
-def predict(logits: Tensor, x_t: Tensor, positions: Positions) -> Tensor:
+def predict(logits: Logits, x_t: Tensor, positions: Positions) -> Tensor:
     """Return ``x_t [R, N]`` with the most likely tokens of ``logits [P, V]`` at the positions."""
     predicted = x_t.clone()
     predicted[positions] = logits.argmax(-1)
