@@ -32,6 +32,17 @@ def rows_at_once(logits: Tensor) -> int:
     return max((CPU_CHUNK if logits.device.type == "cpu" else GPU_CHUNK) // logits.shape[1], 1)
 
 
+def chunks(count: int, size: int) -> list[slice]:
+    """Return slices of at most ``size`` that cover ``count`` rows.
+
+    In this form ``torch.compile`` has a graph for each number of slices, not for each number of rows.
+
+    >>> chunks(5, 2)
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 6, None)]
+    """
+    return [slice(size * number, size * (number + 1)) for number in range(-(-count // size))]
+
+
 @dataclass(frozen=True)
 class Projection:
     """Logits ``states [P, D] @ weight[V, D]^T + bias [V]`` that are not computed yet; no gradient flows to ``bias``.
@@ -72,8 +83,7 @@ class Projection:
         size = max((CPU_PRODUCT if kind == "cpu" else GPU_CHUNK) // len(self.weight), 1)
         weight, bias = self.weight.to(dtype), self.bias.to(dtype)
         with torch.autocast(kind, enabled=False):
-            for start in range(0, len(self), size):
-                rows = slice(start, start + size)
+            for rows in chunks(len(self), size):
                 yield rows, functional.linear(self.states[rows].to(dtype), weight, bias).float()
 
 
@@ -110,8 +120,7 @@ class _InChunks(torch.autograd.Function):
         gradient = torch.empty_like(logits) if ctx.needs_input_grad[0] else None
         size = rows_at_once(logits)
         with torch.autocast(logits.device.type, enabled=False):
-            for start in range(0, len(logits), size):
-                rows = slice(start, start + size)
+            for rows in chunks(len(logits), size):
                 losses[rows], slope = loss_and_gradient(logits[rows].float(), rows)
                 if gradient is not None:
                     gradient[rows] = slope
