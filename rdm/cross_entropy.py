@@ -23,8 +23,8 @@ LossAndGradient = Callable[[Tensor, slice], tuple[Tensor, Tensor]]
 
 CPU_CHUNK, GPU_CHUNK = 2**18, 2**24
 """Logits per chunk: as many as fit into a CPU cache, and enough to keep a GPU busy."""
-CPU_PRODUCT = 2**21
-"""Logits per chunk of a :class:`Projection` on a CPU: matrix products of few rows are slow."""
+PRODUCT_ROWS = 256
+"""Rows per chunk of a :class:`Projection`, at least: each chunk reads and writes the gradient of the weight."""
 
 
 def rows_at_once(logits: Tensor) -> int:
@@ -80,7 +80,7 @@ class Projection:
     def chunks(self, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
         """Yield chunks of rows with their logits in float32, from a product in ``dtype``."""
         kind = self.states.device.type
-        size = max((CPU_PRODUCT if kind == "cpu" else GPU_CHUNK) // len(self.weight), 1)
+        size = PRODUCT_ROWS if kind == "cpu" else max(GPU_CHUNK // len(self.weight), PRODUCT_ROWS)
         weight, bias = self.weight.to(dtype), self.bias.to(dtype)
         with torch.autocast(kind, enabled=False):
             for rows in chunks(len(self), size):

@@ -79,7 +79,7 @@ def batch_for(system: System, data: PairsDataModule) -> Batch:
 
 @pytest.fixture
 def several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cross_entropy, "CPU_PRODUCT", 7 * toy_data().vocab.size)
+    monkeypatch.setattr(cross_entropy, "PRODUCT_ROWS", 7)
 
 
 @pytest.mark.usefixtures("several_chunks")
