@@ -73,20 +73,8 @@ class TopK(Router):
         return outcome
 
 
-def ranked_positions(progress: Progress) -> Tensor:
-    """Return where top-k routing needs a score, ``[R, N]`` bool: at noisy tokens, and at all if not all are chosen.
-
-    Once ``k`` is the length of a row, its denoised tokens stay whatever their score is.
-    """
-    ranked = progress.count < progress.free.sum(1)
-    return progress.noisy | (progress.free & ranked[:, None])
-
-
 class Unconditional(TopK):
     """``uncond``: ``v1 = v2 = (n in top-k)``; a denoised token outside the top-k is sent back to noise."""
-
-    def active(self, progress: Progress) -> Tensor:
-        return ranked_positions(progress)
 
     def route(self, state: State) -> Tensor:
         chosen = top_k(self.scores(state), state.count, state.free)
@@ -138,9 +126,6 @@ class Conditional(TopK):
 
     It is outside the top-k, its score is lower than the stored one, and the network still proposes the same token.
     """
-
-    def active(self, progress: Progress) -> Tensor:
-        return ranked_positions(progress)
 
     def route(self, state: State) -> Tensor:
         chosen = top_k(self.scores(state), state.count, state.free)

@@ -135,5 +135,6 @@ class DiffusionProcess(Described, nn.Module):
 
 def _bernoulli(probability: Tensor, generator: torch.Generator | None) -> Tensor:
     """Draw booleans that are true with ``probability``, in float64 so that 0 and 1 are exact."""
-    uniform = torch.rand(probability.shape, dtype=torch.float64, device=probability.device, generator=generator)
-    return uniform < probability
+    # torch.rand with a generator cannot be traced by torch.compile for open shapes; the numbers are the same.
+    uniform = torch.empty(probability.shape, dtype=torch.float64, device=probability.device)
+    return uniform.uniform_(generator=generator) < probability

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rdm.decoding.routing import P2, Commit, Conditional, MaskPredict, Unconditional
-from rdm.decoding.transition import Action, Outcome, Router, Transition
+from rdm.decoding.transition import Action, Outcome, Router
 from rdm.errors import UserError
 from tests.decoding.helpers import (
     ALL_ROUTERS,
@@ -306,39 +306,10 @@ def test_active_positions(name: str) -> None:
     process = make_process("absorbing", 6)
     _, seen = decode(ROUTERS[name](), process, ContextDenoiser(process, 8), make_canvas([8, 5]), 6)
     for state, _ in seen:
-        if name in ("uncond", "uncond_margin", "cond", "p2"):
-            all_chosen = (state.count == state.free.sum(1))[:, None]  # then denoised tokens stay without a score
-            assert torch.equal(state.active, torch.where(all_chosen, state.noisy, state.free))
-        elif name == "psi":
+        if name in ("uncond", "uncond_margin", "cond", "p2", "psi"):
             assert torch.equal(state.active, state.free)
         elif name.startswith("dndm") or name == "editing":  # see test_transition_times.py, test_adaptive.py
             assert not (state.active & ~state.free).any()
         else:
             assert torch.equal(state.active, state.noisy)
         assert len(state.logits) == int(state.active.sum())
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("noise", ["absorbing", "uniform"])
-@pytest.mark.parametrize("name", ["uncond", "cond", "p2", "uncond_margin"])
-def test_scores_that_decide_nothing_are_not_computed(
-    name: str, noise: str, schedule: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """When all tokens of a row are chosen, only noisy ones are asked for; texts and scores are those of asking all."""
-    process, canvas = make_process(noise, 7), make_canvas([8, 5, 1, 0])
-    router = ROUTERS[name]()
-    for iterations in (1, 2, 5):
-        found = []
-        for active in (type(router).active, Transition.active):
-            monkeypatch.setattr(type(router), "active", active)
-            found.append(
-                decode(router, process, ContextDenoiser(process, 8), canvas, iterations, schedule=SCHEDULES[schedule])
-            )
-        (decoded, seen), (asked_everywhere, seen_everywhere) = found
-        assert torch.equal(decoded.tokens, asked_everywhere.tokens)
-        assert torch.equal(decoded.scores, asked_everywhere.scores)
-        monkeypatch.undo()
-        fewer = [int(state.active.sum()) for state, _ in seen]
-        assert fewer[:-1] <= [int(state.active.sum()) for state, _ in seen_everywhere][:-1]
-        assert iterations == 1 or fewer[-1] < int((~canvas.pinned).sum())
-        assert decoded.calls[2] == 1 or schedule == "cosine_paper"  # a row of one token
