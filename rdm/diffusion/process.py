@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rdm.describe import Described
-from rdm.diffusion.noise import Noise
+from rdm.diffusion.noise import Noise, draw_uniform
 from rdm.diffusion.schedule import Schedule, ratio
 
 
@@ -135,6 +135,4 @@ class DiffusionProcess(Described, nn.Module):
 
 def _bernoulli(probability: Tensor, generator: torch.Generator | None) -> Tensor:
     """Draw booleans that are true with ``probability``, in float64 so that 0 and 1 are exact."""
-    # torch.rand with a generator cannot be traced by torch.compile for open shapes; the numbers are the same.
-    uniform = torch.empty(probability.shape, dtype=torch.float64, device=probability.device)
-    return uniform.uniform_(generator=generator) < probability
+    return draw_uniform(probability, generator) < probability
