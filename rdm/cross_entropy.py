@@ -3,9 +3,10 @@
 With plain autograd, a loss keeps several tensors of the size of the logits for the backward pass. Here loss and
 gradient are computed in one pass over chunks that fit into the cache, and only the gradient is kept.
 
-If even that is too much, a loss is given a :class:`Projection` instead of logits: states that are yet to be multiplied
-with the output embedding. Logits and their gradient then exist for one chunk at a time. The price is that the backward
-pass computes the logits again, a fourth product beside the three of the forward and backward passes.
+If even that is too much, a loss is given a :class:`Projection` instead of logits (``model.fused_cross_entropy=true``):
+states that are yet to be multiplied with the output embedding. Logits and their gradient then exist for one chunk at a
+time. The price is that the backward pass computes the logits again, a fourth product beside the three of the forward
+and backward passes.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,13 +23,24 @@ LossAndGradient = Callable[[Tensor, slice], tuple[Tensor, Tensor]]
 
 CPU_CHUNK, GPU_CHUNK = 2**18, 2**24
 """Logits per chunk: as many as fit into a CPU cache, and enough to keep a GPU busy."""
-CPU_PRODUCT = 2**21
-"""Logits per chunk of a :class:`Projection` on a CPU: matrix products of few rows are slow."""
+PRODUCT_ROWS = 256
+"""Rows per chunk of a :class:`Projection`, at least: each chunk reads and writes the gradient of the weight."""
 
 
 def rows_at_once(logits: Tensor) -> int:
     """Return the number of rows of ``logits [P, V]`` in a chunk."""
     return max((CPU_CHUNK if logits.device.type == "cpu" else GPU_CHUNK) // logits.shape[1], 1)
+
+
+def chunks(count: int, size: int) -> list[slice]:
+    """Return slices of at most ``size`` that cover ``count`` rows.
+
+    In this form ``torch.compile`` has a graph for each number of slices, not for each number of rows.
+
+    >>> chunks(5, 2)
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 6, None)]
+    """
+    return [slice(size * number, size * (number + 1)) for number in range(-(-count // size))]
 
 
 @dataclass(frozen=True)
@@ -46,17 +58,52 @@ class Projection:
     def __len__(self) -> int:
         return len(self.states)
 
-    def __getitem__(self, index: int) -> Tensor:
-        """The logits ``[V]`` of one row."""
-        return functional.linear(self.states[index], self.weight, self.bias)
+    def detach(self) -> "Projection":
+        """Return the projection without its history."""
+        return Projection(self.states.detach(), self.weight.detach(), self.bias)
+
+    def flatten(self, first: int, last: int) -> "Projection":
+        """Flatten leading dimensions of ``states [..., D]``, as with a tensor of logits."""
+        return Projection(self.states.flatten(first, last), self.weight, self.bias)
+
+    def argmax(self, dim: int) -> Tensor:
+        """Return the most likely id ``[P]`` of each row, computed in chunks; ``dim`` must be the last."""
+        best = torch.empty(len(self), dtype=torch.long, device=self.states.device)
+        for rows, logits in self.chunks(product_dtype(self.states)):
+            best[rows] = logits.argmax(dim)
+        return best
 
     def logits(self) -> Tensor:
         """Compute them all."""
         return functional.linear(self.states, self.weight, self.bias)
 
+    def chunks(self, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
+        """Yield chunks of rows with their logits in float32, from a product in ``dtype``."""
+        kind = self.states.device.type
+        size = PRODUCT_ROWS if kind == "cpu" else max(GPU_CHUNK // len(self.weight), PRODUCT_ROWS)
+        weight, bias = self.weight.to(dtype), self.bias.to(dtype)
+        with torch.autocast(kind, enabled=False):
+            for rows in chunks(len(self), size):
+                yield rows, functional.linear(self.states[rows].to(dtype), weight, bias).float()
+
+
+def product_dtype(states: Tensor) -> torch.dtype:
+    """Return the dtype in which ``states`` are multiplied: that of autocast, if it is enabled."""
+    kind = states.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
+
 
 Logits = Tensor | Projection
 """``[P, V]``, computed or not."""
+
+
+def compute_logits(logits: Logits) -> Tensor:
+    """Return the logits ``[P, V]`` themselves.
+
+    >>> compute_logits(torch.zeros(3, 5)).shape
+    torch.Size([3, 5])
+    """
+    return logits.logits() if isinstance(logits, Projection) else logits
 
 
 def in_chunks(logits: Logits, loss_and_gradient: LossAndGradient) -> Tensor:
@@ -73,8 +120,7 @@ class _InChunks(torch.autograd.Function):
         gradient = torch.empty_like(logits) if ctx.needs_input_grad[0] else None
         size = rows_at_once(logits)
         with torch.autocast(logits.device.type, enabled=False):
-            for start in range(0, len(logits), size):
-                rows = slice(start, start + size)
+            for rows in chunks(len(logits), size):
                 losses[rows], slope = loss_and_gradient(logits[rows].float(), rows)
                 if gradient is not None:
                     gradient[rows] = slope
@@ -92,24 +138,12 @@ class _InChunks(torch.autograd.Function):
 class _ProjectedInChunks(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor, loss_and_gradient: LossAndGradient) -> Tensor:
-        kind = states.device.type
         ctx.save_for_backward(states, weight, bias)
-        ctx.loss_and_gradient = loss_and_gradient
-        ctx.dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
+        ctx.loss_and_gradient, ctx.dtype = loss_and_gradient, product_dtype(states)
         losses = torch.empty(len(states), device=states.device)
-        for rows, logits in _ProjectedInChunks.chunks(states, weight, bias, ctx.dtype):
+        for rows, logits in Projection(states, weight, bias).chunks(ctx.dtype):
             losses[rows], _ = loss_and_gradient(logits, rows)
         return losses
-
-    @staticmethod
-    def chunks(states: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
-        """Yield chunks of rows with their logits in float32, from a product in ``dtype``."""
-        size = max((CPU_PRODUCT if states.device.type == "cpu" else GPU_CHUNK) // len(weight), 1)
-        weight, bias = weight.to(dtype), bias.to(dtype)
-        with torch.autocast(states.device.type, enabled=False):
-            for start in range(0, len(states), size):
-                rows = slice(start, start + size)
-                yield rows, functional.linear(states[rows].to(dtype), weight, bias).float()
 
     @staticmethod
     @once_differentiable
@@ -118,7 +152,7 @@ class _ProjectedInChunks(torch.autograd.Function):
         cast = weight.to(ctx.dtype)
         for_states = torch.empty_like(states)
         for_weight = torch.zeros(weight.shape, device=weight.device)
-        for rows, logits in _ProjectedInChunks.chunks(states, weight, bias, ctx.dtype):
+        for rows, logits in Projection(states, weight, bias).chunks(ctx.dtype):
             slope = ctx.loss_and_gradient(logits, rows)[1].mul_(upstream[rows, None]).to(ctx.dtype)
             for_states[rows] = (slope @ cast).to(states.dtype)
             if ctx.dtype == for_weight.dtype:

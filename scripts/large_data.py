@@ -6,11 +6,13 @@ seconds of all processes, peak memory and peak resident set of the process tree.
 kernel drops when memory is needed. Needs Linux.
 
 - ``prepare``: tokenizer and encoded splits from an empty cache.
+- ``encode``: the same with the tokenizer of ``prepare``, for comparison with ``datasets``.
 - ``load``: from the start of Python to the first training batch, with the cache of ``prepare``.
 - ``batches, N workers``: the first batches of an epoch.
 - ``8 ranks``: eight processes at once, each to its first training batch.
 - ``evaluate``: with ``--sources N``, an evaluation without the network, and its peak resident set after every part.
-- ``datasets``: pairs encoded with the ``datasets`` library, one process a core, with the tokenizer of ``prepare``.
+- ``datasets``: pairs encoded with the ``datasets`` library, one process a core, with the tokenizer of ``prepare``, and
+  batches of 400 random rows read from the result (as lists, not padded).
 
 The text stays in ``--folder`` if one is given, and is used again.
 """
@@ -30,9 +32,11 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
 
+import numpy as np
+
 RANKS, BATCHES = 8, 300
 PAIRS, WORDS, SOURCES = "pairs", "words", "sources"
-LABELS = ("prepare", "load", "batches", f"{RANKS} ranks", "datasets", "evaluate")
+LABELS = ("prepare", "encode", "load", "batches", f"{RANKS} ranks", "datasets", "evaluate")
 
 
 # In the measured processes.
@@ -63,6 +67,14 @@ def prepare(kind: str, folder: Path, number: int) -> dict[str, Any]:
     return {"summary": data.summary()}
 
 
+def encode(kind: str, folder: Path, number: int) -> dict[str, Any]:
+    """Encode the splits again."""
+    for entry in (folder / "cache").iterdir():
+        if entry.name != "tokenizers":
+            shutil.rmtree(entry)
+    return prepare(kind, folder, number)
+
+
 def load(kind: str, folder: Path, number: int) -> dict[str, Any]:
     """Load the first batch as rank ``number``."""
     data = data_module(kind, folder)
@@ -86,24 +98,27 @@ def batches(kind: str, folder: Path, number: int) -> dict[str, Any]:
 
 def use_datasets(kind: str, folder: Path, number: int) -> dict[str, Any]:
     """Encode the training pairs with ``datasets`` in ``number`` processes."""
-    from datasets import load_dataset
+    from datasets import concatenate_datasets, load_dataset
 
     from rdm.data.tokenizer import Tokenizer
 
     (file,) = (folder / "cache" / "tokenizers").glob("*/tokenizer.json")
     tokenizer = Tokenizer.load(file)
-    cache = str(folder / "datasets")
+
+    def read(side: str) -> Any:
+        files, cache = str(folder / f"train.{side}"), str(folder / "datasets")
+        return load_dataset("text", data_files=files, split="train", cache_dir=cache).rename_column("text", side)
 
     def encode(rows: dict[str, list[str]]) -> dict[str, list[list[int]]]:
         return {f"{side}_ids": tokenizer.encode(rows[side]) for side in ("en", "de")}
 
-    sides = [load_dataset("text", data_files=str(folder / f"train.{side}"), split="train", cache_dir=cache)
-             .rename_column("text", side) for side in ("en", "de")]  # fmt: skip
-    from datasets import concatenate_datasets
-
-    pairs = concatenate_datasets(sides, axis=1)
+    pairs = concatenate_datasets([read(side) for side in ("en", "de")], axis=1)
     encoded = pairs.map(encode, batched=True, num_proc=number, remove_columns=["en", "de"])
-    return {"rates": f"{len(encoded):,} pairs"}
+    rows = np.random.default_rng(0).integers(len(encoded), size=(BATCHES, 400))
+    began = time.perf_counter()
+    tokens = sum(sum(map(len, side)) for batch in rows for side in encoded[batch].values())
+    seconds = time.perf_counter() - began
+    return {"rates": f"{BATCHES / seconds:,.0f} batches/s, {tokens / seconds / 1e6:.2f}M tokens/s"}
 
 
 def evaluate(kind: str, folder: Path, number: int) -> dict[str, Any]:
@@ -144,7 +159,14 @@ def peak_memory() -> float:
     return getrusage(RUSAGE_SELF).ru_maxrss / 1024
 
 
-STAGES = {"prepare": prepare, "load": load, "batches": batches, "datasets": use_datasets, "evaluate": evaluate}
+STAGES = {
+    "prepare": prepare,
+    "encode": encode,
+    "load": load,
+    "batches": batches,
+    "datasets": use_datasets,
+    "evaluate": evaluate,
+}
 
 
 # In the measuring process.
@@ -206,7 +228,7 @@ def run(kind: str, folder: Path, chosen: Sequence[str]) -> None:
         shutil.rmtree(folder / "cache", ignore_errors=True)
     size = sum(file.stat().st_size for file in folder.glob("train.*")) / 1e6
     cores = len(os.sched_getaffinity(0))
-    common = [("prepare", "prepare", [0]), ("load", "load", [0])]
+    common = [("prepare", "prepare", [0]), ("encode", "encode", [0]), ("load", "load", [0])]
     common += [(f"batches, {workers} workers", "batches", [workers]) for workers in (0, 4)]
     common += [(f"{RANKS} ranks", "load", list(range(RANKS)))]
     lines = {

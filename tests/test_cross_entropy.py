@@ -105,7 +105,7 @@ def test_projection_in_chunks_equals_the_logits(
     smoothing: float, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Losses and both gradients, with a different weight for every row."""
-    monkeypatch.setattr(cross_entropy, "CPU_PRODUCT", 12 * rows_at_once)
+    monkeypatch.setattr(cross_entropy, "PRODUCT_ROWS", rows_at_once)
     states, weight, bias, target = projected()
     upstream, results = torch.linspace(0.5, 2.0, len(states)), []
     for logits in (functional.linear(states, weight, bias), Projection(states, weight, bias)):
@@ -117,7 +117,7 @@ def test_projection_in_chunks_equals_the_logits(
 
 def test_projection_holds_one_chunk_of_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     """No tensor of the forward or the backward pass is larger than a chunk, or than the weight."""
-    monkeypatch.setattr(cross_entropy, "CPU_PRODUCT", 500 * 4)
+    monkeypatch.setattr(cross_entropy, "PRODUCT_ROWS", 4)
     states, weight, bias, target = projected(rows=64, size=500, width=3)
 
     class Largest(TorchDispatchMode):

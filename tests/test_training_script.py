@@ -55,6 +55,18 @@ def autoregressive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_fused_cross_entropy(short: Path, tmp_path: Path) -> None:
+    """It changes how the loss is computed, not its value; models whose loss has no logits do not have it."""
+    overrides = ["trainer.max_steps=5", "optimizer=inverse_sqrt", "best=val/loss", "model.fused_cross_entropy=true"]
+    train(tmp_path / "fused", *SMALL, *overrides)
+    for column in ("train/loss", "val/loss"):
+        assert rows(tmp_path / "fused", column) == pytest.approx(rows(short, column), rel=1e-5)
+    refused = train(tmp_path / "none", "system=diffuseq", "model.fused_cross_entropy=true", code=2).stderr
+    assert refused.startswith("error: ")
+    assert "fused_cross_entropy" in refused
+    assert len(refused.splitlines()) == 1
+
+
 # Continuation.
 
 

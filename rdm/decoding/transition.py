@@ -195,8 +195,9 @@ class Router(Transition):
             looks_like_noise = state.process.noise.prob(state.tokens) > 0
             sent_back = torch.where(looks_like_noise, remaining, fresh)
         noise = torch.where(state.denoised, sent_back, remaining)
-        noise = torch.where(action == Action.REDRAW, fresh, noise)
-        taken, noised = action == Action.PROPOSE, (action == Action.NOISE) | (action == Action.REDRAW)
+        # Values, because torch.compile takes the comparison of a tensor with an enumeration for a constant.
+        redrawn, taken = action == Action.REDRAW.value, action == Action.PROPOSE.value
+        noise, noised = torch.where(redrawn, fresh, noise), (action == Action.NOISE.value) | redrawn
         return Outcome(
             tokens=torch.where(taken, state.proposal, torch.where(noised, noise, state.tokens)),
             denoised=taken | (state.denoised & ~noised),

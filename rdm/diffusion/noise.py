@@ -18,6 +18,14 @@ from rdm.errors import require
 from rdm.vocab import Vocab
 
 
+def draw_uniform(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Draw uniform numbers in [0, 1) with the shape and device of ``like``, in float64.
+
+    The numbers are those of ``torch.rand``, which ``torch.compile`` cannot trace for open shapes with a generator.
+    """
+    return torch.empty(like.shape, dtype=torch.float64, device=like.device).uniform_(generator=generator)
+
+
 class Noise(Described, nn.Module):
     """A categorical distribution over ids.
 
@@ -57,7 +65,7 @@ class Noise(Described, nn.Module):
 
     def sample(self, like: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Draw one id for every element of ``like`` by inverting the cumulative distribution, in O(n log V)."""
-        uniform = torch.rand(like.shape, dtype=torch.float64, device=like.device, generator=generator)
+        uniform = draw_uniform(like, generator)
         return torch.searchsorted(self.cdf, uniform, right=True)
 
 

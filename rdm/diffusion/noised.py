@@ -6,11 +6,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-Denoise = Callable[[Tensor, Tensor, Tensor | tuple[Tensor, ...]], Tensor]
+from rdm.cross_entropy import Logits
+
+Denoise = Callable[[Tensor, Tensor, Tensor | tuple[Tensor, ...]], Logits]
 """``(x_t [R, N], t [R], positions) -> logits [P, V]`` at ``P`` positions in row-major order.
 
 ``positions`` is a mask ``[R, N]`` or a pair of row and column indices, each ``[P]``. A mask costs a device
-synchronisation.
+synchronisation. In training the logits may be a :class:`~rdm.cross_entropy.Projection`, which the losses of
+:mod:`rdm.cross_entropy` compute in chunks; :func:`~rdm.cross_entropy.compute_logits` gives the tensor.
 """
 
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from rdm.cross_entropy import in_chunks, smoothed_cross_entropy
+from rdm.cross_entropy import Logits, in_chunks, smoothed_cross_entropy
 from rdm.describe import Described
 from rdm.diffusion.noised import Denoise, NoisedBatch
 from rdm.diffusion.process import DiffusionProcess
@@ -74,7 +74,7 @@ class Objective(Described, ABC):
         """Return a mask ``[R, N]`` of the ``P`` positions where logits are needed."""
 
     @abstractmethod
-    def losses(self, logits: Tensor, noised: NoisedBatch, process: DiffusionProcess) -> Tensor:
+    def losses(self, logits: Logits, noised: NoisedBatch, process: DiffusionProcess) -> Tensor:
         """Return the losses ``[P]`` from the logits ``[P, V]`` and the noised batch at these positions."""
 
     @abstractmethod
@@ -105,7 +105,7 @@ class ReweightedCrossEntropy(Objective):
     def positions(self, noised: NoisedBatch) -> Tensor:
         return noised.noisy
 
-    def losses(self, logits: Tensor, noised: NoisedBatch, process: DiffusionProcess) -> Tensor:
+    def losses(self, logits: Logits, noised: NoisedBatch, process: DiffusionProcess) -> Tensor:
         loss = smoothed_cross_entropy(logits, noised.x0, process.noise.learnable, self.label_smoothing)
         return loss * self.reweighting.weight(noised.t, process.schedule).to(loss.dtype)
 
@@ -131,7 +131,7 @@ class VariationalBound(Objective):
     def positions(self, noised: NoisedBatch) -> Tensor:
         return noised.learnable
 
-    def losses(self, logits: Tensor, noised: NoisedBatch, process: DiffusionProcess) -> Tensor:
+    def losses(self, logits: Logits, noised: NoisedBatch, process: DiffusionProcess) -> Tensor:
         return posterior_divergence(logits, noised.x_t, noised.x0, noised.t, process)
 
     def unweighted(self) -> Objective:
@@ -141,7 +141,7 @@ class VariationalBound(Objective):
         return True
 
 
-def posterior_divergence(logits: Tensor, x_t: Tensor, x0: Tensor, t: Tensor, process: DiffusionProcess) -> Tensor:
+def posterior_divergence(logits: Logits, x_t: Tensor, x0: Tensor, t: Tensor, process: DiffusionProcess) -> Tensor:
     """Return ``KL(q(x_s | x_t, x_0) || q(x_s | x_t, f))`` ``[P]`` for ``s = t - 1``.
 
     ``f = softmax(logits [P, V])``; ``x_t``, ``x0`` and ``t`` are ``[P]``.

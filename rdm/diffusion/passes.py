@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from rdm.cross_entropy import Logits, compute_logits
 from rdm.diffusion.noised import Denoise, NoisedBatch
 from rdm.diffusion.objective import ReweightedCrossEntropy
 from rdm.diffusion.process import DiffusionProcess
@@ -109,8 +110,9 @@ class Glancing(ReweightedCrossEntropy):
         return [Term("diffusion", (losses * ~revealed[positions]).sum() / noised.copies, process.noise.unit)]
 
 
-def draw(logits: Tensor, temperature: float, generator: torch.Generator | None = None) -> Tensor:
+def draw(logits: Logits, temperature: float, generator: torch.Generator | None = None) -> Tensor:
     """Draw ids ``[P]`` from ``softmax(logits [P, V] / temperature)``; the most likely ones at temperature 0."""
     if temperature == 0 or not len(logits):
         return logits.argmax(-1)
-    return torch.multinomial((logits.float() / temperature).softmax(-1), 1, generator=generator).squeeze(1)
+    probs = (compute_logits(logits).float() / temperature).softmax(-1)
+    return torch.multinomial(probs, 1, generator=generator).squeeze(1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rdm.describe import Described
-from rdm.diffusion.noise import Noise
+from rdm.diffusion.noise import Noise, draw_uniform
 from rdm.diffusion.schedule import Schedule, ratio
 
 
@@ -135,5 +135,4 @@ class DiffusionProcess(Described, nn.Module):
 
 def _bernoulli(probability: Tensor, generator: torch.Generator | None) -> Tensor:
     """Draw booleans that are true with ``probability``, in float64 so that 0 and 1 are exact."""
-    uniform = torch.rand(probability.shape, dtype=torch.float64, device=probability.device, generator=generator)
-    return uniform < probability
+    return draw_uniform(probability, generator) < probability

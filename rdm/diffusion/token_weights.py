@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rdm.cross_entropy import smoothed_cross_entropy
+from rdm.cross_entropy import Logits, smoothed_cross_entropy
 from rdm.diffusion.noised import Denoise, NoisedBatch
 from rdm.diffusion.objective import ReweightedCrossEntropy
 from rdm.diffusion.process import DiffusionProcess
@@ -34,7 +34,7 @@ class FocalCrossEntropy(ReweightedCrossEntropy):
         super().__init__(reweighting, label_smoothing=0.0)
         self.gamma, self.scale = gamma, scale
 
-    def losses(self, logits: Tensor, noised: NoisedBatch, process: DiffusionProcess) -> Tensor:
+    def losses(self, logits: Logits, noised: NoisedBatch, process: DiffusionProcess) -> Tensor:
         loss = smoothed_cross_entropy(logits, noised.x0, process.noise.learnable, 0.0)
         # The clamp: the gradient of x ** gamma at 0 is not finite for gamma < 1.
         wrong = (-torch.expm1(-loss)).clamp(min=1e-6)

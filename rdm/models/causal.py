@@ -5,6 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from rdm.cross_entropy import Logits
 from rdm.models.encoder_decoder import EncoderDecoder, Memory
 from rdm.models.layers import KeyValue, Positions, attend_left_to_right
 from rdm.models.wrapper import NetworkWrapper
@@ -54,7 +55,7 @@ class CausalDecoder(NetworkWrapper):
 
     def forward(
         self, tokens: Tensor, memory: Memory, positions: Positions | None = None, cache: Cache | None = None
-    ) -> Tensor:
+    ) -> Logits:
         """Return the logits of the token after each of ``tokens``.
 
         Padding on the right needs no mask, because no real token comes after it.

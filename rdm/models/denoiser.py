@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from rdm.cross_entropy import Logits, compute_logits
 from rdm.models.cache import KeyValueCache, Part
 from rdm.models.encoder_decoder import EncoderDecoder, Memory
 from rdm.models.layers import Positions
@@ -45,7 +46,7 @@ class Denoiser(NetworkWrapper):
         memory: Any = None,
         positions: Positions | None = None,
         guess: Guess | None = None,
-    ) -> Tensor:
+    ) -> Logits:
         """Return logits of the clean text.
 
         Args:
@@ -71,7 +72,8 @@ class Denoiser(NetworkWrapper):
         The other positions are represented by their keys and values in ``cache``.
         """
         x = part.take(self.embed(x_t, t))
-        return self.network.project(self.network.denoise_part(x, x_t, memory, cache, part), part.take(positions))
+        states = self.network.denoise_part(x, x_t, memory, cache, part)
+        return compute_logits(self.network.project(states, part.take(positions)))
 
     def embed(self, x_t: Tensor, t: Tensor) -> Tensor:
         """Return the input ``[R, N, D]`` of the decoder for ``x_t [R, N]`` at steps ``t [R]``."""

@@ -8,6 +8,7 @@ from typing import cast
 
 from torch import Tensor
 
+from rdm.cross_entropy import Logits
 from rdm.models.encoder_decoder import EncoderDecoder, Memory
 from rdm.models.layers import Attend, Block, KeyValue, Positions, attend_where
 from rdm.models.length import LengthHead
@@ -32,7 +33,7 @@ class DisCoDenoiser(NetworkWrapper):
         self.length = LengthHead(network.dim, network.max_length + 1)
         network.initialise_module(self.length)
 
-    def forward(self, tokens: Tensor, visible: Tensor, memory: Memory, positions: Positions | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, visible: Tensor, memory: Memory, positions: Positions | None = None) -> Logits:
         """Return logits of the token at each position.
 
         Args:

@@ -10,6 +10,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
+from rdm.cross_entropy import Logits
 from rdm.errors import require
 from rdm.models.cache import KeyValueCache, Part
 from rdm.models.layers import (
@@ -68,6 +69,8 @@ class EncoderDecoder(Restricted):
         pre_norm: layer norm before each sublayer instead of after it.
         init_std: standard deviation of the initial weights. Narrow models need more than BERT's 0.02; otherwise
             attention stays nearly uniform for many steps.
+        fused_cross_entropy: compute the logits of the training loss in chunks, and again in the backward pass: less
+            memory, a third more work in the projection to the vocabulary.
 
     >>> import torch
     >>> network = EncoderDecoder(Vocab(size=9), 8, 16, 2, 1, 1, max_length=6)
@@ -91,8 +94,9 @@ class EncoderDecoder(Restricted):
         activation_dropout: float = 0.0,
         pre_norm: bool = False,
         init_std: float = 0.02,
+        fused_cross_entropy: bool = False,
     ) -> None:
-        super().__init__(vocab, init_std)
+        super().__init__(vocab, init_std, fused_cross_entropy)
         layers = {"encoder_layers": encoder_layers, "decoder_layers": decoder_layers}
         check_sizes(dim=dim, hidden=hidden, heads=heads, max_length=max_length, **layers)
         require(dim % heads == 0, f"model.dim ({dim}) must be a multiple of model.heads ({heads})")
@@ -166,11 +170,11 @@ class EncoderDecoder(Restricted):
             x = block(x, attend, key_value, memory.attend, extend_layer)
         return x
 
-    def project(self, x: Tensor, positions: Positions | None = None) -> Tensor:
+    def project(self, x: Tensor, positions: Positions | None = None) -> Logits:
         """Return logits ``[P, V]`` at the ``positions`` of ``x [R, N, D]``, or ``[R, N, V]`` if None."""
         if positions is not None:
             x = x[positions]
-        return self.to_vocabulary(self.decoder_norm(x))
+        return self.logits(self.decoder_norm(x))
 
     def output_weight(self) -> Tensor:
         return self.tokens.weight

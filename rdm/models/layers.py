@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rdm.cross_entropy import Logits, Projection
 from rdm.describe import Described
 from rdm.errors import require
 from rdm.vocab import Vocab
@@ -318,13 +319,14 @@ class Restricted(Described, LooksAhead, ABC):
     Args:
         vocab: size and special ids.
         init_std: standard deviation of the initial weights.
+        fused_cross_entropy: see :meth:`logits`.
     """
 
     output_bias: Tensor
 
-    def __init__(self, vocab: Vocab, init_std: float) -> None:
+    def __init__(self, vocab: Vocab, init_std: float, fused_cross_entropy: bool = False) -> None:
         super().__init__()
-        self.vocab, self.init_std = vocab, init_std
+        self.vocab, self.init_std, self.fused_cross_entropy = vocab, init_std, fused_cross_entropy
         self.register_buffer("output_bias", torch.zeros(vocab.size))
 
     @abstractmethod
@@ -334,6 +336,16 @@ class Restricted(Described, LooksAhead, ABC):
     def to_vocabulary(self, states: Tensor) -> Tensor:
         """Return logits ``[..., V]`` for states ``[..., D]``."""
         return functional.linear(states, self.output_weight(), self.output_bias)
+
+    def logits(self, states: Tensor) -> Logits:
+        """Return logits ``[..., V]`` for states ``[..., D]``.
+
+        With ``fused_cross_entropy``, where a gradient is needed, they are left to the loss, which computes them in
+        chunks and again in the backward pass: less memory, a third more work in this product.
+        """
+        if self.fused_cross_entropy and torch.is_grad_enabled():
+            return Projection(states, self.output_weight(), self.output_bias)
+        return self.to_vocabulary(states)
 
     def restrict(self, predictable: Tensor) -> None:
         """Exclude the ids that are false in ``predictable [V]`` from prediction."""

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from rdm.cross_entropy import Logits
 from rdm.models.encoder_decoder import EncoderDecoder, Memory
 from rdm.models.layers import Positions, check_sizes
 from rdm.models.wrapper import NetworkWrapper
@@ -49,6 +50,6 @@ class LevenshteinEditor(NetworkWrapper):
         states = self.network.decoder_norm(states)
         return self.insert(torch.cat([states[:, :-1], states[:, 1:]], -1))
 
-    def filling(self, states: Tensor, positions: Positions | None = None) -> Tensor:
+    def filling(self, states: Tensor, positions: Positions | None = None) -> Logits:
         """Return logits ``[P, V]`` of the tokens at ``positions``, or ``[R, N, V]`` if None."""
         return self.network.project(states, positions)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from rdm.cross_entropy import Logits, compute_logits
 from rdm.errors import require
 from rdm.models.cache import KeyValueCache, Part
 from rdm.models.layers import (
@@ -111,6 +112,8 @@ class Llama(Restricted):
         init_std: standard deviation of the initial weights.
         checkpoint_gradients: keep only the input of each block for the backward pass and recompute the rest: less
             memory, a third more work.
+        fused_cross_entropy: compute the logits of the training loss in chunks, and again in the backward pass: less
+            memory, a third more work in the projection to the vocabulary.
 
     >>> network, tokens = Llama(Vocab(size=9), 8, 16, heads=2, layers=1), torch.tensor([[5, 6, 7]])
     >>> network.project(network.denoise(network.embed(tokens))).shape
@@ -127,8 +130,9 @@ class Llama(Restricted):
         max_length: int = 256,
         init_std: float = 0.02,
         checkpoint_gradients: bool = False,
+        fused_cross_entropy: bool = False,
     ) -> None:
-        super().__init__(vocab, init_std)
+        super().__init__(vocab, init_std, fused_cross_entropy)
         check_sizes(dim=dim, hidden=hidden, heads=heads, layers=layers, max_length=max_length)
         require(dim % (2 * heads) == 0, f"model.dim ({dim}) must be a multiple of twice model.heads ({heads})")
         self.dim, self.heads, self.max_length = dim, heads, max_length
@@ -183,11 +187,11 @@ class Llama(Restricted):
 
         return self(x, (partial(attend, layer) for layer in range(len(self.blocks))), part.columns)
 
-    def project(self, x: Tensor, positions: Positions | None = None) -> Tensor:
+    def project(self, x: Tensor, positions: Positions | None = None) -> Logits:
         """Return logits ``[P, V]`` at the ``positions`` of ``x [R, N, D]``, or ``[..., V]`` if None."""
         if positions is not None:
             x = x[positions]
-        return self.to_vocabulary(self.norm(x))
+        return self.logits(self.norm(x))
 
     def output_weight(self) -> Tensor:
         return self.output.weight
@@ -212,7 +216,7 @@ class Reader:
         attends = (partial(self._attend, memory) for memory in self.memories)
         states = self.network(self.network.tokens(tokens), attends, self.length)
         self.length += tokens.shape[1]
-        return self.network.project(states[:, -1])
+        return compute_logits(self.network.project(states[:, -1]))
 
     def keep(self, rows: Tensor) -> None:
         """Keep only these ``rows`` (indices or mask)."""

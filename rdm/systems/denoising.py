@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from rdm.cross_entropy import Logits, compute_logits
 from rdm.data.batch import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.sampler import Canvas, Sampler
@@ -21,7 +22,7 @@ from rdm.models.layers import Positions
 from rdm.models.self_conditioning import Guess, PreviousGuess
 from rdm.models.wrapper import NetworkWrapper
 from rdm.systems.base import System
-from rdm.systems.cached import BlockCache, TokenCache
+from rdm.systems.cached import BlockCache, CachedDenoiser, TokenCache
 from rdm.vocab import Vocab
 
 
@@ -58,7 +59,7 @@ class DenoisingSystem(System):
         ordinary = self.vocab.is_ordinary(learned).sum()
         return {**super().counts(batch), "ordinary": ordinary, **self.objective.counts(learned, self.vocab)}
 
-    def denoise(self, memory: Memory | None) -> Denoise:
+    def denoise(self, memory: Memory | None) -> "ActiveRows":
         """Bind the denoiser to encoded sources; its calls do not depend on each other.
 
         Samplers receive the result in ``Sampler.run``: guidance wraps it there.
@@ -71,7 +72,9 @@ class DenoisingSystem(System):
             return TrainedOnGuesses(self.denoiser, memory, generator)
         return BoundDenoiser(self.denoiser, memory)
 
-    def denoise_canvas(self, memory: Memory | None, decoding: Sampler, canvas: Canvas) -> Denoise:
+    def denoise_canvas(
+        self, memory: Memory | None, decoding: Sampler, canvas: Canvas
+    ) -> "ActiveRows | RemembersGuess | CachedDenoiser":
         """Bind the denoiser to encoded sources, for the iterations of decoding ``canvas``.
 
         Unlike those of :meth:`denoise`, its calls may depend on the ones before: on the previous guess of a
@@ -127,7 +130,7 @@ class BoundDenoiser:
     def __init__(self, denoiser: NetworkWrapper, memory: Memory | None) -> None:
         self.denoiser, self.memory = denoiser, memory
 
-    def __call__(self, x_t: Tensor, t: Tensor, positions: Positions) -> Tensor:
+    def __call__(self, x_t: Tensor, t: Tensor, positions: Positions) -> Logits:
         return self.denoiser(x_t, t, self.memory, positions)
 
 
@@ -162,7 +165,7 @@ class ActiveRows(BoundDenoiser):
             return torch.zeros(0, self.denoiser.network.vocab.size, device=x_t.device)
         total = sum(map(sum, counts))
         if min(busy) > 0 and max(busy) == copies:
-            return super().__call__(x_t, t, positions_of(positions, total))
+            return compute_logits(super().__call__(x_t, t, positions_of(positions, total)))
         active = [count > 0 for count in busy]
         index = true_index(requested.any(1), sum(active))
         if self.memory is not None and active != self._sources:
@@ -171,7 +174,8 @@ class ActiveRows(BoundDenoiser):
         # Rows with a request first, in their order: the requested positions keep their row-major order.
         first = (requested[index] > 0).int().argsort(dim=1, descending=True, stable=True)[:, : max(busy)]
         rows = (index[:, None] * copies + first).flatten()
-        return self.denoiser(x_t[rows], t[rows], self._selected, positions_of(positions[rows], total))
+        chosen = positions_of(positions[rows], total)
+        return compute_logits(self.denoiser(x_t[rows], t[rows], self._selected, chosen))
 
 
 class TrainedOnGuesses(BoundDenoiser):
@@ -187,7 +191,7 @@ class TrainedOnGuesses(BoundDenoiser):
         super().__init__(denoiser, memory)
         self.generator = generator
 
-    def __call__(self, x_t: Tensor, t: Tensor, positions: Positions) -> Tensor:
+    def __call__(self, x_t: Tensor, t: Tensor, positions: Positions) -> Logits:
         conditioning = self.denoiser.self_conditioning
         assert isinstance(conditioning, PreviousGuess)
         uniform = torch.rand(len(x_t), device=x_t.device, generator=self.generator)
@@ -203,12 +207,12 @@ class RemembersGuess(BoundDenoiser):
     guess: Guess | None = None
 
     def __call__(self, x_t: Tensor, t: Tensor, positions: Positions) -> Tensor:
-        logits = self.denoiser(x_t, t, self.memory, positions, self.guess)
+        logits = compute_logits(self.denoiser(x_t, t, self.memory, positions, self.guess))
         self.guess = Guess(predict(logits, x_t, positions), torch.ones(len(x_t), device=x_t.device))
         return logits
 
 
-def predict(logits: Tensor, x_t: Tensor, positions: Positions) -> Tensor:
+def predict(logits: Logits, x_t: Tensor, positions: Positions) -> Tensor:
     """Return ``x_t [R, N]`` with the most likely tokens of ``logits [P, V]`` at the positions."""
     predicted = x_t.clone()
     predicted[positions] = logits.argmax(-1)

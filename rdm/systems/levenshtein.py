@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rdm.cross_entropy import smoothed_cross_entropy
+from rdm.cross_entropy import compute_logits, smoothed_cross_entropy
 from rdm.data.batch import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.levenshtein import LevenshteinDecoding, Observer
@@ -142,4 +142,4 @@ class BoundEditor:
         return self.editor.insertion(self._states(tokens, rows))
 
     def filling(self, tokens: Tensor, rows: Tensor, positions: Tensor) -> Tensor:
-        return self.editor.filling(self._states(tokens, rows), positions)
+        return compute_logits(self.editor.filling(self._states(tokens, rows), positions))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("slurm-wlm", "munge", "slurmdbd", "mariadb-server-core", "iproute2")
-LIMIT = 300  # seconds after which a job is considered hanging
+LIMIT = 900  # seconds after which a job is considered hanging, on a machine with other work
 
 
 def unpack_packages(folder: Path) -> dict[str, str]:

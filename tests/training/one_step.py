@@ -1,7 +1,7 @@
 """Run one optimiser step and save its gradients.
 
-``python -m tests.training.one_step OUT DEVICES ACCUMULATE STRATEGY``; DDP starts a process per rank, so the tests run
-this file in a subprocess.
+``python -m tests.training.one_step OUT DEVICES ACCUMULATE STRATEGY [fused]``; DDP starts a process per rank, so the
+tests run this file in a subprocess.
 """
 
 import sys
@@ -28,13 +28,14 @@ class KeepGradients(pl.Callback):
             torch.save(gradients, self.file)
 
 
-def one_step(file: Path, devices: int = 1, accumulate: int = 1, strategy: str = "auto", sentences: int = 24) -> None:
+def one_step(file: Path, devices: int = 1, accumulate: int = 1, strategy: str = "auto", fused: bool = False) -> None:
     """Run one step over the same 24 sentences, divided into ``devices * accumulate`` batches of uneven size."""
+    sentences = 24
     torch.manual_seed(0)
     data = toy_data(train=sentences, max_tokens=None, max_sentences=sentences)
-    module = TrainingModule(
-        tiny_system(data.vocab, copies=FixedCopies()), Optimization(InverseSqrt(warmup_steps=1), lr=1e-3)
-    )
+    system = tiny_system(data.vocab, copies=FixedCopies())
+    system.denoiser.network.fused_cross_entropy = fused
+    module = TrainingModule(system, Optimization(InverseSqrt(warmup_steps=1), lr=1e-3))
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=devices,
@@ -53,4 +54,4 @@ def one_step(file: Path, devices: int = 1, accumulate: int = 1, strategy: str = 
 
 
 if __name__ == "__main__":
-    one_step(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    one_step(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], "fused" in sys.argv[5:])

@@ -50,6 +50,16 @@ def test_number_of_ranks_does_not_change_the_gradient(
     assert max((reference[name] - shared[name]).abs().max() for name in reference) < 1e-6 * largest
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp", "sharded"])
+def test_fused_cross_entropy_on_two_ranks(reference: dict[str, Tensor], tmp_path: Path, strategy: str) -> None:
+    """The backward pass multiplies with the output embedding again, after FSDP has freed the gathered weights."""
+    file = tmp_path / "fused.pt"
+    command = [sys.executable, "-m", "tests.training.one_step", str(file), "2", "2", strategy, "fused"]
+    subprocess.run(command, check=True, timeout=300, capture_output=True)
+    assert_same(reference, torch.load(file))
+
+
 # The objectives of these two draw positions of their own, and other ones if the batch is wider.
 @pytest.mark.parametrize("name", [name for name in RECIPES if name not in ("cmlm_smart", "cmlmc")])
 def test_padding_does_not_change_the_gradient(name: str) -> None:
