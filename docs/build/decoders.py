@@ -61,8 +61,16 @@ def overrides(row: dict[str, Any]) -> str:
 def line(row: dict[str, Any]) -> str:
     """One line of a table."""
     scores = (row["metrics"][name]["value"] for name in ("sacrebleu", "chrf"))
-    numbers = (row["calls_per_sentence"], row["tokens_per_call"], *scores)
-    return f"| `{overrides(row)}` | " + " | ".join(f"{number:.2f}" for number in numbers) + " |\n"
+    tokens = f"{row['tokens_per_call']:.2f}" if "tokens_per_call" in row else ""
+    cells = [f"`{overrides(row)}`", calls(row), tokens, *(f"{score:.2f}" for score in scores)]
+    return f"| {' | '.join(cells)} |\n"
+
+
+def calls(row: dict[str, Any]) -> str:
+    """Network calls for a candidate; in brackets where only those of the returned one were counted."""
+    return (
+        f"{row['calls_per_sentence']:.2f}" if "calls_per_sentence" in row else f"({row['calls_of_returned_text']:.2f})"
+    )
 
 
 def open_ended_line(row: dict[str, Any]) -> str:
@@ -92,17 +100,14 @@ def test_row(speed: dict[str, Any]) -> dict[str, Any]:
 def speed_line(speed: dict[str, Any]) -> str:
     """One line of the table of speeds."""
     row, seconds = test_row(speed), speed["sentences_per_cpu_second"]
-    numbers = (row["calls_per_sentence"], row["metrics"]["sacrebleu"]["value"], seconds["1"], seconds["32"])
-    return (
-        f"| {NOISES[row['system']]} | `{speed['overrides']}` | "
-        + " | ".join(f"{each:.2f}" for each in numbers)
-        + " |\n"
-    )
+    numbers = (f"{each:.2f}" for each in (row["metrics"]["sacrebleu"]["value"], seconds["1"], seconds["32"]))
+    cells = [NOISES[row["system"]], f"`{speed['overrides']}`", calls(row), *numbers]
+    return f"| {' | '.join(cells)} |\n"
 
 
 def calls_then_bleu(row: dict[str, Any]) -> tuple[float, float]:
     """Sorts rows by calls, and those with equal calls from the best to the worst."""
-    return row["calls_per_sentence"], -row["metrics"]["sacrebleu"]["value"]
+    return float(calls(row).strip("()")), -row["metrics"]["sacrebleu"]["value"]
 
 
 def tables() -> Iterator[tuple[str, str]]:

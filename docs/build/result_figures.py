@@ -116,7 +116,7 @@ def decoders() -> Figure:
         drawn = axes(figure, position, 2, "network calls per sentence", "sacreBLEU", title)
         best: dict[str, list[Row]] = {}
         for row in rows("tatoeba_decoders", split="test", system=system):
-            if row["decoding"]["selection"]["class"] == "BestScore" and row["decoding"].get("token_cache") is None:
+            if row["decoding"]["selection"]["class"] == "BestScore" and "calls_per_sentence" in row:
                 best.setdefault(row["strategy"], []).append(row)
         ends = []
         for strategy, found in best.items():
