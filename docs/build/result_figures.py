@@ -148,8 +148,9 @@ def decoder_speed() -> Figure:
         for name, points in names.items():
             colour = {"rdm": BLUE, "vanilla": ORANGE, "rdm_commit": GREEN}.get(name, PURPLE)
             drawn.plot(*zip(*sorted(points), strict=True), "o-", markersize=4, linewidth=1, color=colour)
-            x, y = min(points)
-            drawn.annotate(name, (x, y), (-6, 4), textcoords="offset points", ha="right", color=colour, fontsize=8)
+            alone = len(points) == 1
+            shift, side = ((6, -3), "left") if alone else ((-6, 4), "right")
+            drawn.annotate(name, min(points), shift, textcoords="offset points", ha=side, color=colour, fontsize=8)
         drawn.margins(x=0.35)
         drawn.set_xticks(ticks := [5, 10, 20, 40, 80], [str(tick) for tick in ticks])
         drawn.minorticks_off()
