@@ -230,11 +230,12 @@ def test_figures_are_those_of_the_rows() -> None:
     """Drawing them again gives the committed files."""
     matplotlib = pytest.importorskip("matplotlib")
     sys.path.insert(0, str(ROOT / "docs" / "build"))
+    import decoder_figures
     import drawing
     import result_figures
 
     with matplotlib.rc_context(drawing.STYLE):
-        for name, draw in result_figures.RESULT_FIGURES.items():
+        for name, draw in {**result_figures.RESULT_FIGURES, **decoder_figures.DECODER_FIGURES}.items():
             made = drawing.as_svg(draw())
             assert made == (drawing.FOLDER / f"{name}.svg").read_text(encoding="utf-8"), (
                 f"{name}: run docs/build/figures.py"

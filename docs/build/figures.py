@@ -5,6 +5,7 @@ Each figure is an SVG file for light and dark backgrounds. Curves of results are
 
 import matplotlib
 import torch
+from decoder_figures import DECODER_FIGURES
 from drawing import BLUE, FOLDER, GREEN, INK, ORANGE, SOFT, STYLE, as_svg, axes
 from matplotlib.figure import Figure
 from result_figures import RESULT_FIGURES
@@ -101,7 +102,7 @@ def main() -> None:
     """Draw all figures."""
     FOLDER.mkdir(exist_ok=True)
     with matplotlib.rc_context(STYLE):
-        for name, draw in {**CONCEPT_FIGURES, **RESULT_FIGURES}.items():
+        for name, draw in {**CONCEPT_FIGURES, **RESULT_FIGURES, **DECODER_FIGURES}.items():
             (FOLDER / f"{name}.svg").write_text(as_svg(draw()), encoding="utf-8")
 
 
