@@ -29,11 +29,13 @@ from rdm.diffusion.gaussian import GaussianProcess
 from rdm.diffusion.noise import Absorbing, Mixture, Noise, Uniform
 from rdm.diffusion.noised import NoisedBatch
 from rdm.diffusion.objective import Objective, ReweightedCrossEntropy, VariationalBound
+from rdm.diffusion.orders import DenoisingOrder, UniformOrder
 from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.reweighting import Constant, Original
 from rdm.diffusion.reweighting import Linear as LinearWeight
 from rdm.diffusion.schedule import Cosine, Linear, Schedule, Sqrt
 from rdm.diffusion.warping import TimeWarp
+from rdm.models.any_order import AnyOrderDenoiser
 from rdm.models.causal import CausalDecoder
 from rdm.models.cdcd import CDCDDenoiser
 from rdm.models.correction import CorrectingDenoiser
@@ -43,6 +45,7 @@ from rdm.models.disco import DisCoDenoiser
 from rdm.models.encoder_decoder import EncoderDecoder
 from rdm.models.layers import TimeEmbedding, Timeless
 from rdm.models.levenshtein import LevenshteinEditor
+from rdm.systems.any_order import AnyOrderSystem
 from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.base import System
 from rdm.systems.cdcd import CDCDSystem
@@ -138,6 +141,13 @@ def tiny_autoregressive(vocab: Vocab, dim: int = 32, **options: Any) -> Autoregr
 
 def tiny_disco(vocab: Vocab, dim: int = 32, **options: Any) -> DisCoSystem:
     return DisCoSystem(vocab, DisCoDenoiser(tiny_network(vocab, dim, **options)))
+
+
+def tiny_any_order(vocab: Vocab, dim: int = 32, order: DenoisingOrder | None = None, **options: Any) -> AnyOrderSystem:
+    process = DiffusionProcess(Linear(STEPS), Absorbing(vocab, noise_specials=False))
+    return AnyOrderSystem(
+        vocab, process, AnyOrderDenoiser(tiny_network(vocab, dim, **options)), order or UniformOrder()
+    )
 
 
 def tiny_levenshtein(vocab: Vocab, dim: int = 32, placeholders: int = 31, **options: Any) -> LevenshteinSystem:

@@ -19,7 +19,10 @@ OPTIONS = {
     "gpt2": ["model.layers=1", "model.heads=2"],
     "gpvae_t5": ["model.layers=1", "model.heads=2"],
 }
-CASES = [*((name, []) for name in ("cmlm_smart", "cmlmc", "disco", "cdcd", "gpt2", "gpvae_t5")), ("levt", DDP)]
+CASES = [
+    *((name, []) for name in ("cmlm_smart", "cmlmc", "disco", "any_order", "cdcd", "gpt2", "gpvae_t5")),
+    ("levt", DDP),
+]
 
 
 def arguments(system: str, folder: Path, devices: list[str]) -> list[str]:

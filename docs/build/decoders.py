@@ -29,7 +29,12 @@ PRESETS = {
     "decoding=best": "decoding=factor decoding.steps=10",
 }
 """What a preset is called in ``results/tatoeba_decoders.jsonl``."""
-RANKINGS = {"Confidence": "confidence", "NegativeEntropy": "entropy", "Margin": "margin"}
+RANKINGS = {
+    "Confidence": "confidence",
+    "NegativeEntropy": "entropy",
+    "Margin": "margin",
+    "LeftToRight": "left_to_right",
+}
 OPEN_ENDED_HEAD = "| overrides of `evaluate.py` | iterations | Diversity | token entropy |\n| --- | --- | --- | --- |\n"
 
 

@@ -85,3 +85,14 @@ class NegativeEntropy(LogitScore):
 
     def values(self, logits: Tensor) -> Tensor:
         return -torch.special.entr(logits.softmax(-1)).sum(-1)
+
+
+class LeftToRight(Score):
+    """The position: earlier tokens are denoised first, several in one iteration if ``k`` says so."""
+
+    def now(self, state: State) -> Tensor:
+        positions = torch.arange(state.scores.shape[1], device=state.scores.device, dtype=state.scores.dtype)
+        return -positions.expand_as(state.scores)
+
+    def stored(self, state: State) -> Tensor:
+        return self.now(state)

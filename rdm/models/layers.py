@@ -261,6 +261,12 @@ class Embedding(nn.Module):
         token_weight, _ = self._weights()
         return self.dropout(functional.linear(self.tokens(x), token_weight) + self._positions(start, x.shape[1]))
 
+    def at(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Embed tokens ``[R, N]`` at ``positions [R, N]`` as ``[R, N, D]``."""
+        token_weight, _ = self._weights()
+        every = self._positions(0, len(self.positions.weight))
+        return self.dropout(functional.linear(self.tokens(x), token_weight) + functional.embedding(positions, every))
+
     def positions_only(self, length: int) -> Tensor:
         """Embed the positions ``0 .. length - 1`` without tokens as ``[1, N, D]``."""
         return self.dropout(self._positions(0, length)[None])

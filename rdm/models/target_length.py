@@ -31,8 +31,13 @@ class Untold(TargetLength):
         return torch.zeros(len(real), 1, 1, device=real.device)
 
 
-class _Table(TargetLength):
-    """A learned vector for each number; all are 0 at first, so that an initialised network is not disturbed."""
+class VectorTable(nn.Module):
+    """A learned vector for each position or length; 0 at first, so that an initialised network is not disturbed.
+
+    Args:
+        dim: width of the network.
+        max_length: maximum number of tokens in a target, without ``<bos>`` and ``<eos>``.
+    """
 
     def __init__(self, dim: int, max_length: int) -> None:
         super().__init__()
@@ -40,10 +45,11 @@ class _Table(TargetLength):
         self.scale = math.sqrt(dim)  # as large as token embeddings in an optimiser step
 
     def look_up(self, numbers: Tensor) -> Tensor:
+        """Return vectors ``[..., D]`` for ``numbers [...]``."""
         return nn.functional.embedding(numbers, self.table) * self.scale
 
 
-class PositionsFromEnd(_Table):
+class PositionsFromEnd(VectorTable, TargetLength):
     """Adds a learned position that counts from the end of the target: 0 for ``<eos>``, 1 for the token before it.
 
     Args:
@@ -59,7 +65,7 @@ class PositionsFromEnd(_Table):
         return self.look_up((last - torch.arange(real.shape[1], device=real.device)).clamp(min=0))
 
 
-class LengthVector(_Table):
+class LengthVector(VectorTable, TargetLength):
     """Adds one learned vector for the length of the target, the same at every position.
 
     >>> LengthVector(dim=8, max_length=4)(torch.tensor([[True, True, True, False]])).shape

@@ -17,7 +17,7 @@ from rdm.decoding.correcting import LeaveOneOut, Psi
 from rdm.decoding.remasking import ReMDMCap, ReMDMConf, ReMDMLoop, ReMDMRescale
 from rdm.decoding.routing import P2
 from rdm.decoding.sampler import Sampler
-from rdm.decoding.scores import Confidence, Margin, NegativeEntropy
+from rdm.decoding.scores import Confidence, LeftToRight, Margin, NegativeEntropy
 from rdm.decoding.search import Particles
 from rdm.decoding.transition import Transition
 from rdm.decoding.transition_times import DNDM, DNDMTopK
@@ -44,7 +44,7 @@ CHOICES = {
     "best": (Factor, {"factor": 1.0}, 10),
     "leave_one_out": (LeaveOneOut, {"corrected": 0.1}, 10),
 }
-RANKINGS = {"confidence": Confidence, "margin": Margin, "entropy": NegativeEntropy}
+RANKINGS = {"confidence": Confidence, "margin": Margin, "entropy": NegativeEntropy, "left_to_right": LeftToRight}
 BETA = {  # (absorbing, multinomial) of DNDM
     "iwslt14": ((5, 3), (17, 5)),
     "wmt14": ((3, 3), (5, 3)),

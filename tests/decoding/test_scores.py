@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rdm.decoding.routing import Commit, Conditional, MaskPredict, Unconditional
-from rdm.decoding.scores import Confidence, Margin, NegativeEntropy, Score
+from rdm.decoding.scores import Confidence, LeftToRight, Margin, NegativeEntropy, Score
 from rdm.decoding.transition import Action, top_k
 from rdm.decoding.transition_times import DNDMTopK
 from tests.decoding.helpers import (
@@ -34,8 +34,8 @@ def test_values_by_hand() -> None:
 
 @pytest.mark.parametrize(
     ("score", "expected"),
-    [(Confidence(), [0, 2]), (Margin(), [2, 3]), (NegativeEntropy(), [0, 2])],
-    ids=["confidence", "margin", "entropy"],
+    [(Confidence(), [0, 2]), (Margin(), [2, 3]), (NegativeEntropy(), [0, 2]), (LeftToRight(), [0, 1])],
+    ids=["confidence", "margin", "entropy", "left_to_right"],
 )
 def test_chosen_tokens(score: Score, expected: list[int]) -> None:
     """The two best of four noisy tokens."""
@@ -46,6 +46,18 @@ def test_chosen_tokens(score: Score, expected: list[int]) -> None:
     outcome = Unconditional(score=score).step(state)
     assert outcome.denoised.nonzero()[:, 1].tolist() == expected
     assert torch.equal(outcome.stored[outcome.denoised], state.scores[outcome.denoised]), "log-probabilities are stored"
+
+
+def test_left_to_right_leaves_no_gap() -> None:
+    """After every iteration the denoised tokens are a prefix."""
+    process, canvas = make_process("absorbing", 8), make_canvas([9, 5], prefix=1)
+    _, seen = decode(Commit(score=LeftToRight()), process, ContextDenoiser(process, 10), canvas, 4)
+    for _, outcome in seen:
+        denoised = outcome.denoised & ~canvas.pinned
+        count = denoised.sum(1)
+        first = (~canvas.pinned).int().argmax(1)
+        for row in range(len(count)):
+            assert denoised[row, first[row] : first[row] + count[row]].all()
 
 
 @pytest.mark.parametrize("router", [MaskPredict, Conditional, DNDMTopK])

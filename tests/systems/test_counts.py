@@ -12,6 +12,7 @@ from rdm.vocab import Vocab
 from tests.builders import (
     RECIPES,
     batch_from,
+    tiny_any_order,
     tiny_autoregressive,
     tiny_cdcd,
     tiny_diffuseq,
@@ -26,6 +27,7 @@ SYSTEMS = [
     tiny_system,
     tiny_autoregressive,
     tiny_diffuseq,
+    tiny_any_order,
     tiny_disco,
     tiny_levenshtein,
     tiny_cdcd,

@@ -15,6 +15,9 @@ from rdm.data.pairs import PairsDataModule
 from rdm.decoding.base import Decoding
 from rdm.decoding.beam import BeamSearch
 from rdm.decoding.easy_first import EasyFirst
+from rdm.decoding.routing import Commit
+from rdm.decoding.sampler import Sampler
+from rdm.decoding.schedule import Cosine as CosineDecoding
 from rdm.evaluation.metrics.corpus import sacre_bleu
 from rdm.systems.base import System
 from rdm.training.ema import EMA, warmed_up_decay
@@ -27,6 +30,7 @@ from tests.builders import (
     batch_of,
     overfit,
     sampler,
+    tiny_any_order,
     tiny_autoregressive,
     tiny_disco,
     tiny_system,
@@ -53,12 +57,16 @@ def fit(data: PairsDataModule, steps: int, callbacks: list[pl.Callback], **optio
 
 SYSTEMS: dict[str, tuple[Callable[[Vocab], System], Decoding]] = {
     **{name: (partial(tiny_system, name=name, dim=64), sampler(name)) for name in RECIPES},
+    "any_order": (
+        partial(tiny_any_order, dim=64),
+        Sampler("rdm_commit", 5, Commit(), CosineDecoding(), length_candidates=3),
+    ),
     "disco": (partial(tiny_disco, dim=64), EasyFirst("easy_first", length_candidates=3)),
     "ar": (partial(tiny_autoregressive, dim=64), BeamSearch("beam", beam_size=3)),
 }
 
 
-FEWER_STEPS = {"cmlm_smart": 250, "cmlmc": 200, "disco": 250}
+FEWER_STEPS = {"cmlm_smart": 250, "cmlmc": 200, "disco": 250, "any_order": 250}
 """Systems with several passes in a step, or that learn faster than in 400 steps."""
 
 

@@ -1,0 +1,51 @@
+"""Orders in which the tokens of a text are denoised one by one. Config group: ``diffusion/order``.
+
+Absorbing diffusion in continuous time denoises the tokens in a uniformly random order, and its bound is the mean over
+orders of the autoregressive likelihood (Hoogeboom et al., 2022; Ou et al., 2025). Other orders are other forward
+processes: masks that come from the right, for example.
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from rdm.describe import Described
+from rdm.errors import require
+
+
+class DenoisingOrder(Described, ABC):
+    """Draws when each token is denoised."""
+
+    @abstractmethod
+    def __call__(self, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return a number for each position of ``free [B, N]`` (bool): tokens with smaller ones are denoised first."""
+
+
+class UniformOrder(DenoisingOrder):
+    """Every order is equally likely, as in absorbing diffusion.
+
+    >>> UniformOrder()(torch.ones(2, 3, dtype=torch.bool)).shape
+    torch.Size([2, 3])
+    """
+
+    def __call__(self, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        return torch.rand(free.shape, dtype=torch.float64, device=free.device, generator=generator)
+
+
+class LeftToRightOrder(UniformOrder):
+    """Roughly from left to right: a token is denoised before all that are ``spread`` or more positions to its right.
+
+    Args:
+        spread: 1 is exactly left to right.
+
+    >>> LeftToRightOrder(spread=1)(torch.ones(1, 4, dtype=torch.bool)).argsort(1)
+    tensor([[0, 1, 2, 3]])
+    """
+
+    def __init__(self, spread: float) -> None:
+        require(spread >= 1, f"diffusion.order.spread must be at least 1, got {spread}")
+        self.spread = spread
+
+    def __call__(self, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        return torch.arange(free.shape[1], device=free.device) + self.spread * super().__call__(free, generator)

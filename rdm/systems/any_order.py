@@ -1,0 +1,106 @@
+"""Absorbing diffusion with a causal network, trained on every token of a text in one pass."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rdm.cross_entropy import compute_logits, smoothed_cross_entropy
+from rdm.data.batch import Batch
+from rdm.diffusion.copies import Single
+from rdm.diffusion.objective import ReweightedCrossEntropy
+from rdm.diffusion.orders import DenoisingOrder
+from rdm.diffusion.process import DiffusionProcess
+from rdm.diffusion.reweighting import Original
+from rdm.errors import require
+from rdm.models.any_order import AnyOrderDenoiser
+from rdm.systems.base import Likelihood
+from rdm.systems.diffusion import DiffusionSystem
+from rdm.terms import Term
+from rdm.vocab import Vocab
+
+
+class AnyOrderSystem(DiffusionSystem):
+    """Denoises tokens in any order, with a network that has learned each order as an autoregressive model.
+
+        loss = E_order sum_i - log p(x_order(i) | x_order(1) .. x_order(i - 1), length, source)
+
+    With uniform orders this is the bound of absorbing diffusion in continuous time. Decoding is that of any other
+    diffusion over masks, except that denoised tokens cannot be predicted again.
+
+    Args:
+        vocab: size and special ids.
+        process: the forward process, by which samplers count steps; its noise must be masks, and spare <bos> and <eos>.
+        denoiser: the network.
+        order: draws the orders of training and likelihood.
+        length_factor: weight of the length loss (mean over sentences) added to the diffusion loss (mean over tokens).
+        label_smoothing: share of the target mass spread over the ids that can be predicted.
+    """
+
+    denoiser: AnyOrderDenoiser  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        vocab: Vocab,
+        process: DiffusionProcess,
+        denoiser: AnyOrderDenoiser,
+        order: DenoisingOrder,
+        length_factor: float = 0.01,
+        label_smoothing: float = 0.1,
+    ) -> None:
+        objective = ReweightedCrossEntropy(Original(), label_smoothing)
+        parts: dict[str, Any] = {"denoiser": denoiser, "copies": Single(), "objective": objective}
+        super().__init__(length_factor=length_factor, vocab=vocab, process=process, **parts)
+        masks_only = not bool((process.noise.probs[process.noise.learnable] > 0).any())
+        spared = not bool(process.noise.learnable[[vocab.bos, vocab.eos]].any())
+        require(masks_only and spared, "system=any_order needs masks as noise, with noise_specials=false")
+        self.order, self.label_smoothing = order, label_smoothing
+
+    def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
+        memory = self.denoiser.encode(batch.source)
+        order, places = self.draw_order(batch.target, generator)
+        positions = places.nonzero(as_tuple=True)  # the only device synchronisation of the step
+        logits = self.denoiser.in_order(batch.target, order, memory, positions)
+        gold = batch.target[positions[0], order[positions[0], positions[1] + 1]]
+        losses = smoothed_cross_entropy(logits, gold, self.process.noise.learnable, self.label_smoothing)
+        return [
+            Term("diffusion", losses.sum(), self.process.noise.unit),
+            Term("length", self._length_nats(batch, memory).sum(), "sentences", self.length_factor),
+        ]
+
+    def draw_order(self, target: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Return an order ``[B, N]`` of the positions of ``target [B, N]``, and where in it a token is predicted next.
+
+        What is given (``<bos>``, ``<eos>``, ``<unk>``) comes first, padding last.
+        """
+        free, pad = self.process.learnable(target), target == self.vocab.pad
+        key = self.order(free, generator).masked_fill(~free, -1.0).masked_fill(pad, float("inf"))
+        order = key.argsort(dim=1, stable=True)
+        places = free.gather(1, order).roll(-1, 1)
+        places[:, -1] = False
+        return order, places
+
+    @torch.inference_mode()
+    def likelihood(
+        self, batch: Batch, draws: int | None = None, generator: torch.Generator | None = None
+    ) -> Likelihood:
+        """Return a bound on ``-log p(length | source) - log p(text | length, source)``.
+
+        It is the mean over ``draws`` orders; None draws as many as the process has steps.
+        """
+        memory, target = self.denoiser.encode(batch.source), batch.target
+        nats = torch.zeros(len(target), dtype=torch.float64, device=target.device)
+        count = draws or self.process.num_steps
+        for _ in range(count):
+            order, places = self.draw_order(target, generator)
+            logits = self.denoiser.in_order(target, order, memory, places)
+            rows, columns = places.nonzero(as_tuple=True)
+            gold = target[rows, order[rows, columns + 1]]
+            nats.index_add_(0, rows, functional.cross_entropy(compute_logits(logits).double(), gold, reduction="none"))
+        length = self._length_nats(batch, memory)
+        return Likelihood(nats / count + length, self.process.learnable(target).sum(1) + 1, kind="bound")
+
+    def _length_nats(self, batch: Batch, memory: Any) -> Tensor:
+        lengths = (batch.target != self.vocab.pad).sum(1) - 2  # without <bos> and <eos>
+        return functional.cross_entropy(self.denoiser.length_logits(memory).float(), lengths, reduction="none")

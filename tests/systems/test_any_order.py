@@ -1,0 +1,159 @@
+"""The causal denoiser of any order: what a prediction sees, orders, loss and bound, decoding, refusals."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rdm.decoding.routing import Commit, Unconditional
+from rdm.decoding.sampler import Sampler
+from rdm.decoding.schedule import Linear as LinearDecoding
+from rdm.diffusion.noise import Absorbing, Uniform
+from rdm.diffusion.orders import LeftToRightOrder, UniformOrder
+from rdm.diffusion.process import DiffusionProcess
+from rdm.diffusion.schedule import Linear
+from rdm.errors import UserError
+from rdm.systems.any_order import AnyOrderSystem
+from rdm.vocab import Vocab
+from tests.builders import batch_from, tiny_any_order
+from tests.decoding.helpers import p_value, seeded
+from tests.scripts import script
+
+VOCAB = Vocab(size=12)
+PAD, MASK, BOS, EOS = VOCAB.pad, VOCAB.mask, VOCAB.bos, VOCAB.eos
+TARGET = torch.tensor([[BOS, 5, 6, 7, 8, EOS, PAD], [BOS, 9, 5, EOS, PAD, PAD, PAD]])
+SOURCE = torch.tensor([[BOS, 5, 6, EOS], [BOS, 7, EOS, PAD]])
+
+
+@pytest.fixture(params=[True, False], ids=["pre-norm", "post-norm"])
+def system(request: pytest.FixtureRequest) -> AnyOrderSystem:
+    torch.manual_seed(0)
+    system = tiny_any_order(VOCAB, layers=3, pre_norm=request.param).eval()
+    for name, parameter in system.denoiser.named_parameters():
+        if name.endswith(".table"):  # 0 at first, which would hide positions
+            torch.nn.init.normal_(parameter, std=0.3)
+    return system
+
+
+def predictions(system: AnyOrderSystem, x_t: Tensor) -> Tensor:
+    """Logits ``[R, N, V]``, 0 where nothing is masked."""
+    masked = x_t == MASK
+    logits = system.denoiser(x_t, torch.ones(len(x_t)), system.denoiser.encode(SOURCE), masked)
+    assert isinstance(logits, Tensor)
+    return torch.zeros(*x_t.shape, VOCAB.size).masked_scatter(masked[..., None], logits)
+
+
+def test_a_masked_token_is_predicted_as_in_training(system: AnyOrderSystem) -> None:
+    """From <bos>, <eos> and the visible tokens from left to right, for every set of visible tokens."""
+    memory, row = system.denoiser.encode(SOURCE), TARGET[:1]
+    for size in range(4):
+        for visible in itertools.combinations(range(1, 5), size):
+            hidden = [n for n in range(1, 5) if n not in visible]
+            x_t = TARGET.clone()
+            x_t[0, hidden] = MASK
+            decoded = predictions(system, x_t)[0]
+            for n in hidden:
+                order = torch.tensor([[0, 5, *visible, n, *(m for m in hidden if m != n), 6]])
+                place = (torch.tensor([0]), torch.tensor([1 + size]))
+                trained = system.denoiser.in_order(row, order, memory.select(torch.tensor([0])), place)
+                torch.testing.assert_close(decoded[n], trained[0], atol=1e-5, rtol=1e-4)
+
+
+def test_what_a_prediction_depends_on(system: AnyOrderSystem) -> None:
+    """On each visible token of its row, on nothing of another row, not on the width of the batch."""
+    x_t = TARGET.clone()
+    x_t[0, [2, 4]] = MASK
+    x_t[1, 1] = MASK
+    before = predictions(system, x_t)
+    for column in (1, 3):
+        changed = x_t.clone()
+        changed[0, column] = 11
+        difference = (predictions(system, changed) - before).abs().amax(-1)
+        assert (difference[0, [2, 4]] > 1e-4).all()
+        assert difference[1].max() < 1e-6
+    wider = torch.nn.functional.pad(x_t, (0, 2), value=PAD)
+    torch.testing.assert_close(predictions(system, wider)[:, :7], before, atol=1e-5, rtol=1e-4)
+
+
+def test_orders() -> None:
+    """Uniform orders are equally likely; from left to right, tokens `spread` positions apart are never exchanged."""
+    free = torch.ones(6_000, 3, dtype=torch.bool)
+    drawn = map(tuple, UniformOrder()(free, seeded(0)).argsort(1).tolist())
+    number = {order: index for index, order in enumerate(itertools.permutations(range(3)))}
+    assert p_value(torch.tensor([number[order] for order in drawn]), np.full(6, 1 / 6)) > 0.001
+    keys = LeftToRightOrder(spread=3)(torch.ones(500, 10, dtype=torch.bool), seeded(0))
+    assert all((keys[:, n + 3 :] > keys[:, n, None]).all() for n in range(7))
+    assert (keys[:, 1:] < keys[:, :-1]).any(), "neighbours are exchanged"
+
+
+def test_given_tokens_come_first_and_padding_last(system: AnyOrderSystem) -> None:
+    unknown = TARGET.clone()
+    unknown[0, 3] = VOCAB.unk
+    order, places = system.draw_order(unknown, seeded(0))
+    free = system.process.learnable(unknown)
+    given = 2 + int(not free[0, 3])
+    assert order[0, :given].sort().values.tolist() == ([0, 3, 5] if given == 3 else [0, 5])
+    assert order[0, 6] == 6
+    assert places.sum().item() == free.sum().item()
+    assert all(free[row, order[row, place + 1]] for row, place in places.nonzero().tolist())
+
+
+def test_loss_and_bound(system: AnyOrderSystem) -> None:
+    """The loss is the cross-entropy along one order; the bound is its mean over all orders, and the length."""
+    batch = batch_from(VOCAB, [([5, 6], [7, 8, 9])])
+    memory, nats = system.denoiser.encode(batch.source), []
+    for rest in itertools.permutations((1, 2, 3)):
+        order = torch.tensor([[0, 4, *rest]])
+        places = (torch.zeros(3, dtype=torch.long), torch.tensor([1, 2, 3]))
+        logits = system.denoiser.in_order(batch.target, order, memory, places)
+        assert isinstance(logits, Tensor)
+        nats.append(functional.cross_entropy(logits, batch.target[0, list(rest)], reduction="sum").item())
+    length = functional.cross_entropy(system.denoiser.length_logits(memory), torch.tensor([3])).item()
+    likelihood = system.likelihood(batch, draws=600, generator=seeded(0))
+    assert likelihood.kind == "bound"
+    assert likelihood.tokens.tolist() == [4]
+    assert likelihood.nats.item() == pytest.approx(sum(nats) / 6 + length, abs=0.1)
+    system.label_smoothing = 0.0
+    diffusion, length_term = system.loss(batch, seeded(0))
+    assert min(abs(diffusion.total.item() - each) for each in nats) < 1e-4
+    assert length_term.total.item() == pytest.approx(length, rel=1e-5)
+
+
+def test_decoding(system: AnyOrderSystem) -> None:
+    """Each source decoded alone gives the same text; routers that predict denoised tokens again are refused."""
+    decoding = Sampler("rdm_commit", 3, Commit(), LinearDecoding(), length_candidates=2)
+    together = system.generate(SOURCE, decoding)
+    for row in range(2):
+        width = int((SOURCE[row] != PAD).sum())
+        alone = system.generate(SOURCE[row : row + 1, :width], decoding)
+        assert (
+            alone.tokens[0][alone.tokens[0] != PAD].tolist()
+            == together.tokens[row][together.tokens[row] != PAD].tolist()
+        )
+    with pytest.raises(UserError, match="predicts masked tokens only"):
+        system.generate(SOURCE, Sampler("rdm", 3, Unconditional(), LinearDecoding(), length_candidates=2))
+
+
+@pytest.mark.parametrize("noise", [Uniform(VOCAB), Absorbing(VOCAB)], ids=["uniform", "specials"])
+def test_other_noise_is_refused(noise: Uniform | Absorbing) -> None:
+    denoiser = tiny_any_order(VOCAB).denoiser
+    with pytest.raises(UserError, match="needs masks as noise"):
+        AnyOrderSystem(VOCAB, DiffusionProcess(Linear(4), noise), denoiser, UniformOrder())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["diffusion=rdm_multinomial"], "diffusion=rdm_multinomial is not for the system any_order"),
+        (["reweighting=linear"], "reweighting: the loss of any_order has no weights"),
+        (["diffusion.noise.noise_specials=true"], "needs masks as noise, with noise_specials=false"),
+        (["diffusion/order=left_to_right", "diffusion.order.spread=0.5"], "spread must be at least 1"),
+    ],
+)
+def test_refused_by_the_script(options: list[str], message: str, tmp_path: Path) -> None:
+    done = script("train.py", "system=any_order", *options, f"hydra.run.dir={tmp_path / 'run'}", code=2)
+    assert message in done.stderr
