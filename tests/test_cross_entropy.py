@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from rdm import cross_entropy
 from rdm.cross_entropy import Projection, smoothed_cross_entropy
-from rdm.models.layers import BARRED
+from rdm.models.network import BARRED
 from tests.diffusion.exact import seeded
 
 

@@ -19,7 +19,7 @@ from rdm.diffusion.objective import Objective, ReweightedCrossEntropy, Variation
 from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.reweighting import Constant, Linear, Original
 from rdm.diffusion.schedule import Cosine, Schedule, Sqrt, Table
-from rdm.models.layers import BARRED
+from rdm.models.network import BARRED
 from rdm.vocab import Vocab
 from tests.decoding.helpers import TRANSITIONS
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from rdm.models.layers import Restricted
+from rdm.models.network import Restricted
 
 NOISE_THRESHOLD = 0.2  # relative change of the matrix-product rate
 

@@ -17,6 +17,8 @@ from rdm.models.length import LengthHead
 from rdm.models.target_length import VectorTable
 from rdm.models.wrapper import NetworkWrapper
 
+MASKS_ONLY = "system=any_order predicts masked tokens only, but this decoding asks for others; try decoding=rdm_commit"
+
 
 class AnyOrderDenoiser(NetworkWrapper):
     """Predicts masked tokens from the source and the other tokens.
@@ -75,8 +77,7 @@ class AnyOrderDenoiser(NetworkWrapper):
         vocab = self.network.vocab
         masked, pad = x_t == vocab.mask, x_t == vocab.pad
         if positions is not None:
-            message = "system=any_order predicts masked tokens only, but this decoding asks for others; try rdm_commit"
-            require(bool(masked[positions].all()), message)
+            require(bool(masked[positions].all()), MASKS_ONLY)
         number = torch.arange(x_t.shape[1], device=x_t.device)
         ends = (x_t == vocab.bos) | (x_t == vocab.eos)
         kind = torch.where(ends, 0, 1).masked_fill(masked, 2).masked_fill(pad, 3)

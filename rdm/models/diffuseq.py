@@ -17,7 +17,8 @@ from torch.nn import functional
 
 from rdm.describe import Described
 from rdm.errors import require
-from rdm.models.layers import Block, Dropout, TimeEmbedding, attend_where, check_sizes, initialise
+from rdm.models.layers import Block, Dropout, TimeEmbedding, attend_where, check_sizes
+from rdm.models.network import initialise
 from rdm.vocab import Vocab
 
 

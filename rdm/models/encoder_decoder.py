@@ -20,12 +20,12 @@ from rdm.models.layers import (
     Extend,
     KeyValue,
     Positions,
-    Restricted,
     attend_everywhere,
     attend_where,
     check_sizes,
     uncached,
 )
+from rdm.models.network import Restricted
 from rdm.vocab import Vocab
 
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.ao.nn.quantized.dynamic import Linear
 from torch.ao.quantization import per_channel_dynamic_qconfig
 
-from rdm.models.layers import Embedding, Restricted
+from rdm.models.layers import Embedding
+from rdm.models.network import Restricted
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 

@@ -20,12 +20,12 @@ from rdm.models.layers import (
     Attend,
     KeyValue,
     Positions,
-    Restricted,
     attend_everywhere,
     attend_left_to_right,
     attend_where,
     check_sizes,
 )
+from rdm.models.network import Restricted
 from rdm.vocab import Vocab
 
 

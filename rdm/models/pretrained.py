@@ -14,7 +14,8 @@ from torch.nn import functional
 from rdm.describe import Described
 from rdm.errors import UserError, require
 from rdm.models.gaussian_prior import covariance, divergence
-from rdm.models.layers import BARRED, Positions, check_sizes
+from rdm.models.layers import Positions, check_sizes
+from rdm.models.network import BARRED
 from rdm.vocab import Vocab
 
 PADDED_ROWS = 128

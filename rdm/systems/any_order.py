@@ -8,13 +8,15 @@ from torch.nn import functional
 
 from rdm.cross_entropy import compute_logits, smoothed_cross_entropy
 from rdm.data.batch import Batch
+from rdm.decoding.base import Decoding
+from rdm.decoding.transition import Progress, Transition
 from rdm.diffusion.copies import Single
 from rdm.diffusion.objective import ReweightedCrossEntropy
 from rdm.diffusion.orders import DenoisingOrder
 from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.reweighting import Original
 from rdm.errors import require
-from rdm.models.any_order import AnyOrderDenoiser
+from rdm.models.any_order import MASKS_ONLY, AnyOrderDenoiser
 from rdm.systems.base import Likelihood
 from rdm.systems.diffusion import DiffusionSystem
 from rdm.terms import Term
@@ -34,7 +36,7 @@ class AnyOrderSystem(DiffusionSystem):
         process: the forward process, by which samplers count steps; its noise must be masks, and spare <bos> and <eos>.
         denoiser: the network.
         order: draws the orders of training and likelihood.
-        length_factor: weight of the length loss (mean over sentences) added to the diffusion loss (mean over tokens).
+        length_factor, source_dropout: see :class:`~rdm.systems.diffusion.DiffusionSystem`.
         label_smoothing: share of the target mass spread over the ids that can be predicted.
     """
 
@@ -47,18 +49,21 @@ class AnyOrderSystem(DiffusionSystem):
         denoiser: AnyOrderDenoiser,
         order: DenoisingOrder,
         length_factor: float = 0.01,
+        source_dropout: float = 0.0,
         label_smoothing: float = 0.1,
     ) -> None:
         objective = ReweightedCrossEntropy(Original(), label_smoothing)
         parts: dict[str, Any] = {"denoiser": denoiser, "copies": Single(), "objective": objective}
-        super().__init__(length_factor=length_factor, vocab=vocab, process=process, **parts)
+        super().__init__(
+            length_factor=length_factor, source_dropout=source_dropout, vocab=vocab, process=process, **parts
+        )
         masks_only = not bool((process.noise.probs[process.noise.learnable] > 0).any())
         spared = not bool(process.noise.learnable[[vocab.bos, vocab.eos]].any())
         require(masks_only and spared, "system=any_order needs masks as noise, with noise_specials=false")
         self.order, self.label_smoothing = order, label_smoothing
 
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
-        memory = self.denoiser.encode(batch.source)
+        memory = self.denoiser.encode(self.drop_sources(batch.source, generator))
         order, places = self.draw_order(batch.target, generator)
         positions = places.nonzero(as_tuple=True)  # the only device synchronisation of the step
         logits = self.denoiser.in_order(batch.target, order, memory, positions)
@@ -101,6 +106,39 @@ class AnyOrderSystem(DiffusionSystem):
         length = self._length_nats(batch, memory)
         return Likelihood(nats / count + length, self.process.learnable(target).sum(1) + 1, kind="bound")
 
+    def check(self, decoding: Decoding) -> None:
+        super().check(decoding)
+        require(not asks_again(self.as_sampler(decoding).transition, self.process), MASKS_ONLY)
+
     def _length_nats(self, batch: Batch, memory: Any) -> Tensor:
         lengths = (batch.target != self.vocab.pad).sum(1) - 2  # without <bos> and <eos>
         return functional.cross_entropy(self.denoiser.length_logits(memory).float(), lengths, reduction="none")
+
+
+def asks_again(transition: Transition, process: DiffusionProcess) -> bool:
+    """Whether ``transition`` calls the network at a token that is denoised already, tried on a row with one.
+
+    >>> from rdm.decoding.routing import Commit, Unconditional
+    >>> from rdm.diffusion.noise import Absorbing
+    >>> from rdm.diffusion.schedule import Linear
+    >>> process = DiffusionProcess(Linear(num_steps=4), Absorbing(Vocab(size=9)))
+    >>> asks_again(Commit(), process), asks_again(Unconditional(), process)
+    (False, True)
+    """
+    both = torch.ones(1, 2, dtype=torch.bool)
+    denoised = torch.tensor([[True, False]])
+    progress = Progress(
+        process=process,
+        iteration=1,
+        iterations=2,
+        t=process.num_steps,
+        s=process.num_steps - 1,
+        tokens=process.noise.sample(torch.zeros(1, 2, dtype=torch.long)),
+        free=both,
+        denoised=denoised,
+        stored=torch.zeros(1, 2),
+        count=torch.tensor([2]),
+        noise_rate=0.5,
+        rows=torch.tensor([0]),
+    )
+    return bool((transition.active(progress) & denoised).any())

@@ -5,7 +5,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 from rdm.errors import require
-from rdm.models.layers import LooksAhead
+from rdm.models.network import LooksAhead
 
 
 class AttentionAnnealing(pl.Callback):

@@ -12,7 +12,7 @@ from rdm import cross_entropy
 from rdm.cross_entropy import rows_at_once
 from rdm.decoding.proposal import Proposal, sample_ids
 from rdm.errors import UserError
-from rdm.models.layers import BARRED
+from rdm.models.network import BARRED
 from tests.decoding.helpers import p_value, seeded
 
 PROBS = np.array([0.4, 0.1, 0.3, 0.2])

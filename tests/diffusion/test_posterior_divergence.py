@@ -9,7 +9,7 @@ from torch import Tensor
 from rdm import cross_entropy
 from rdm.diffusion.objective import posterior_divergence
 from rdm.diffusion.process import DiffusionProcess
-from rdm.models.layers import BARRED
+from rdm.models.network import BARRED
 from tests.diffusion.exact import NOISES, SCHEDULES, STEPS, VOCAB, build_process, seeded
 from tests.test_cross_entropy import gradient
 

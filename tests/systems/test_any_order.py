@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hydra.utils import instantiate
 from torch import Tensor
 from torch.nn import functional
 
-from rdm.decoding.routing import Commit, Unconditional
+from rdm.decoding.routing import Commit
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Linear as LinearDecoding
 from rdm.diffusion.noise import Absorbing, Uniform
@@ -21,6 +22,7 @@ from rdm.systems.any_order import AnyOrderSystem
 from rdm.vocab import Vocab
 from tests.builders import batch_from, tiny_any_order
 from tests.decoding.helpers import p_value, seeded
+from tests.decoding.test_choices import CHOICES, decoding
 from tests.scripts import script
 
 VOCAB = Vocab(size=12)
@@ -124,18 +126,33 @@ def test_loss_and_bound(system: AnyOrderSystem) -> None:
 
 
 def test_decoding(system: AnyOrderSystem) -> None:
-    """Each source decoded alone gives the same text; routers that predict denoised tokens again are refused."""
-    decoding = Sampler("rdm_commit", 3, Commit(), LinearDecoding(), length_candidates=2)
-    together = system.generate(SOURCE, decoding)
+    """Each source decoded alone gives the same text; a template keeps its tokens."""
+    commit = Sampler("rdm_commit", 3, Commit(), LinearDecoding(), length_candidates=2)
+    together = system.generate(SOURCE, commit)
     for row in range(2):
         width = int((SOURCE[row] != PAD).sum())
-        alone = system.generate(SOURCE[row : row + 1, :width], decoding)
-        assert (
-            alone.tokens[0][alone.tokens[0] != PAD].tolist()
-            == together.tokens[row][together.tokens[row] != PAD].tolist()
-        )
-    with pytest.raises(UserError, match="predicts masked tokens only"):
-        system.generate(SOURCE, Sampler("rdm", 3, Unconditional(), LinearDecoding(), length_candidates=2))
+        alone = system.generate(SOURCE[row : row + 1, :width], commit)
+        first, second = (tokens[tokens != PAD].tolist() for tokens in (alone.tokens[0], together.tokens[row]))
+        assert first == second
+    template = TARGET.clone()
+    template[0, [1, 4]] = template[1, 2] = MASK
+    filled = system.generate(SOURCE, commit, template=template).tokens
+    assert torch.equal(filled[template != MASK], template[template != MASK])
+    assert VOCAB.is_ordinary(filled[template == MASK]).all()
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_decoding_that_predicts_denoised_tokens_again_is_refused(name: str, system: AnyOrderSystem) -> None:
+    """Before it starts; and the network refuses what was not foreseen."""
+    sampler = instantiate(decoding(f"decoding={name}"))
+    try:
+        system.check(sampler)
+    except UserError as refused:
+        if "predicts masked tokens only" in str(refused):
+            with pytest.raises(UserError, match="predicts masked tokens only"):
+                system.generate(SOURCE, sampler, seeded(0))
+    else:
+        system.generate(SOURCE, sampler, seeded(0))
 
 
 @pytest.mark.parametrize("noise", [Uniform(VOCAB), Absorbing(VOCAB)], ids=["uniform", "specials"])

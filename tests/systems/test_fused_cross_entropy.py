@@ -17,7 +17,7 @@ from rdm.diffusion.objective import Objective
 from rdm.diffusion.passes import Glancing, OwnPredictions
 from rdm.diffusion.reweighting import Linear
 from rdm.diffusion.token_weights import FocalCrossEntropy, PathWeightedCrossEntropy
-from rdm.models.layers import Restricted
+from rdm.models.network import Restricted
 from rdm.models.self_conditioning import PreviousGuess
 from rdm.systems.base import System
 from rdm.vocab import Vocab
