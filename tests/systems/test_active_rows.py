@@ -1,4 +1,4 @@
-"""Decoding runs the network on the sources and candidates that still have noise, and counts the calls of all of them."""
+"""Decoding runs the network on sources and candidates that still have noise, and counts the calls of all of them."""
 
 from unittest.mock import patch
 
