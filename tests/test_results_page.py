@@ -18,6 +18,7 @@ ROWS = {file.stem: file for file in sorted((ROOT / "results").glob("*.jsonl")) i
 ELSEWHERE = {
     "learning",
     "multi30k_systems",
+    "tatoeba_75",
     "tatoeba_decoders",
     "toy_systems",
     "wikitext2_unk",

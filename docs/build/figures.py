@@ -7,6 +7,7 @@ import matplotlib
 import torch
 from decoder_figures import DECODER_FIGURES
 from drawing import BLUE, FOLDER, GREEN, INK, ORANGE, SOFT, STYLE, as_svg, axes
+from learning_figures import LEARNING_FIGURES
 from matplotlib.figure import Figure
 from result_figures import RESULT_FIGURES
 
@@ -102,7 +103,7 @@ def main() -> None:
     """Draw all figures."""
     FOLDER.mkdir(exist_ok=True)
     with matplotlib.rc_context(STYLE):
-        for name, draw in {**CONCEPT_FIGURES, **RESULT_FIGURES, **DECODER_FIGURES}.items():
+        for name, draw in {**CONCEPT_FIGURES, **RESULT_FIGURES, **DECODER_FIGURES, **LEARNING_FIGURES}.items():
             (FOLDER / f"{name}.svg").write_text(as_svg(draw()), encoding="utf-8")
 
 

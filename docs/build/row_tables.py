@@ -1,0 +1,58 @@
+"""``python docs/build/row_tables.py``: writes tables of docs/systems.md and docs/learning.md from rows in results/."""
+
+from typing import Any
+
+from decoders import ROOT, rows
+
+PAGES = {
+    ROOT / "docs" / "systems.md": ("toy_systems", "multi30k_systems"),
+    ROOT / "docs" / "learning.md": ("tatoeba_75",),
+}
+"""Which files of rows are shown on which page."""
+COLUMNS = {
+    "toy_systems": ("training", "decoding", "BLEU"),
+    "multi30k_systems": ("system", "steps", "decoding", "sacreBLEU", "chrF"),
+    "tatoeba_75": ("run", "minutes", "decoding", "calls", "sacreBLEU", "chrF"),
+}
+
+
+def value(row: dict[str, Any], metric: str) -> float:
+    """The value of a metric."""
+    return float(row["metrics"][metric]["value"])
+
+
+def decoding(row: dict[str, Any]) -> str:
+    """The decoding of a row and its iterations."""
+    return f"`{row['strategy']}`" + (f", {row['steps']} iterations" if row.get("steps") else "")
+
+
+def line(name: str, row: dict[str, Any]) -> str:
+    """One line of a table."""
+    training, scores = row["training"], [f"{value(row, metric):.2f}" for metric in ("sacrebleu", "chrf")]
+    if name == "toy_systems":
+        cells = [f"`{' '.join(training['overrides'])}`", decoding(row), scores[0]]
+    elif name == "multi30k_systems":
+        cells = [f"`{row['system']}`", f"{training['steps']:,}", decoding(row), *scores]
+    else:
+        calls = row.get("calls_per_sentence")
+        called = f"`{row['run'].rsplit('/', 1)[-1]}`" + (
+            ", chosen by `tatoeba_ar`" if row["decoding"].get("selection", {}).get("class") == "TeacherScore" else ""
+        )
+        cells = [called, f"{training['minutes']:.0f}", decoding(row), f"{calls:.1f}" if calls else "", *scores]
+    return f"| {' | '.join(cells)} |\n"
+
+
+def with_tables(page: str, names: tuple[str, ...]) -> str:
+    """The page with each table between its two comments, best first."""
+    for name in names:
+        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+        before, rest = page.split(begin)
+        head = f"| {' | '.join(COLUMNS[name])} |\n|{' --- |' * len(COLUMNS[name])}\n"
+        found = sorted(rows(name), key=lambda row: -value(row, "sacrebleu"))
+        page = before + begin + head + "".join(line(name, row) for row in found) + end + rest.split(end)[1]
+    return page
+
+
+if __name__ == "__main__":
+    for path, names in PAGES.items():
+        path.write_text(with_tables(path.read_text(encoding="utf-8"), names), encoding="utf-8")
