@@ -18,6 +18,8 @@ from tests.configs import CONF, LM, choices, compose_only, config
 
 GROUPS = sorted({str(file.parent.relative_to(CONF)) for file in CONF.glob("*/**/[!_]*.yaml")})
 SCRIPTS = {"metrics": "evaluate", "hardware": "plan"}  # all other groups are those of train.py
+OF_SYSTEMS = {"diffusion/order": ["system=any_order"]}
+"""Groups that only some systems have."""
 SOMETIMES_UNUSED = {
     "data.examples",  # used by rdm.plan only
     "data.vocabulary",  # of tokenizers that are trained on the corpus
@@ -39,7 +41,7 @@ def test_every_file_without_underscore_can_be_chosen(group: str) -> None:
     )
     for choice in choices(group):
         script = "evaluate" if choice == "as_trained" else SCRIPTS.get(group, "train")
-        composed = compose_only(script, f"{key}={prefix}{choice}")
+        composed = compose_only(script, *OF_SYSTEMS.get(group, []), f"{key}={prefix}{choice}")
         unused = unused_keys(composed, {*READ[script], *get_type_hints(OPTIONS[script]), *FILLED_IN})
         assert set(unused) <= (SOMETIMES_UNUSED if "trainer" in composed else set())
 
@@ -48,7 +50,7 @@ def test_every_file_without_underscore_can_be_chosen(group: str) -> None:
 def test_files_with_underscore_are_not_offered(group: str) -> None:
     """The message for a choice that does not exist names the choices and no shared part."""
     with pytest.raises(ConfigCompositionException) as caught:
-        compose_only(SCRIPTS.get(group, "train"), f"{group}=zzz")
+        compose_only(SCRIPTS.get(group, "train"), *OF_SYSTEMS.get(group, []), f"{group}=zzz")
     message = explain(caught.value)
     assert message is not None
     assert message.split(f"Available options in '{group}': ")[1].split() == choices(group)
