@@ -57,7 +57,7 @@ class AnyOrderSystem(DiffusionSystem):
         super().__init__(
             length_factor=length_factor, source_dropout=source_dropout, vocab=vocab, process=process, **parts
         )
-        masks_only = not bool((process.noise.probs[process.noise.learnable] > 0).any())
+        masks_only = objective.is_bound(process)  # noise never looks like text
         spared = not bool(process.noise.learnable[[vocab.bos, vocab.eos]].any())
         require(masks_only and spared, "system=any_order needs masks as noise, with noise_specials=false")
         self.order, self.label_smoothing = order, label_smoothing
