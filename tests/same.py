@@ -36,6 +36,7 @@ def assert_same_run(first: Path, second: Path, also_validated_at: int | None = N
         state.pop("metrics")  # compared below
         state["measured"] = {name: value for name, value in state["measured"].items() if name not in TIMES}
         assert state["effort"].pop("seconds") > 0
+        assert state["effort"].pop("cpu_seconds") > 0
         assert state["effort"]["target_tokens"] == tokens_logged(first)
         # Lightning's validation counters restart in a resumed run; nothing depends on them.
         state["loops"] = {key: value for key, value in state["loops"]["fit_loop"].items() if "val_loop" not in key}

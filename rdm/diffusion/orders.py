@@ -49,3 +49,26 @@ class LeftToRightOrder(UniformOrder):
 
     def __call__(self, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return torch.arange(free.shape[1], device=free.device) + self.spread * super().__call__(free, generator)
+
+
+class BlockOrder(UniformOrder):
+    """Blocks from left to right, one for each of ``calls`` network calls; within a block every order is equally likely.
+
+    The ``r``-th of ``N`` free tokens (from 0) is in block ``floor(r * calls / N)``. These are the tokens that
+    ``decoding=rdm_commit ranking=left_to_right schedule=linear`` denoises in each of ``calls`` iterations, so training
+    learns what this decoding asks for. A text of at most ``calls`` tokens is read exactly from left to right.
+
+    Args:
+        calls: number of blocks.
+
+    >>> BlockOrder(calls=2)(torch.ones(1, 4, dtype=torch.bool)).argsort(1).div(2, rounding_mode="floor")
+    tensor([[0, 0, 1, 1]])
+    """
+
+    def __init__(self, calls: int) -> None:
+        require(calls >= 1, f"diffusion.order.calls must be at least 1, got {calls}")
+        self.calls = calls
+
+    def __call__(self, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        rank, count = free.cumsum(1) - 1, free.sum(1, keepdim=True).clamp(min=1)
+        return rank.clamp(min=0) * self.calls // count + super().__call__(free, generator)

@@ -65,7 +65,7 @@ class AnyOrderDenoiser(NetworkWrapper):
     def forward(self, x_t: Tensor, t: Tensor, memory: Memory, positions: Positions | None = None) -> Logits:
         """Return logits at masked positions, each given all tokens of its row that are not masked.
 
-        Visible tokens are read from left to right, ``<bos>`` and ``<eos>`` first. The last of them is read once for
+        Visible tokens are read from left to right, after ``<eos>``. The last of them is read once for
         each masked position, at the place of that position, so that a row has as many places as tokens.
 
         Args:
@@ -79,8 +79,7 @@ class AnyOrderDenoiser(NetworkWrapper):
         if positions is not None:
             require(bool(masked[positions].all()), MASKS_ONLY)
         number = torch.arange(x_t.shape[1], device=x_t.device)
-        ends = (x_t == vocab.bos) | (x_t == vocab.eos)
-        kind = torch.where(ends, 0, 1).masked_fill(masked, 2).masked_fill(pad, 3)
+        kind = (x_t != vocab.eos).long().masked_fill(masked, 2).masked_fill(pad, 3)
         order = (kind * x_t.shape[1] + number).argsort(1)
         visible = (~masked & ~pad).sum(1, keepdim=True)
         asks = number >= visible  # [R, N], in the order: places that ask for a masked token

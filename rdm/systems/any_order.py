@@ -77,10 +77,12 @@ class AnyOrderSystem(DiffusionSystem):
     def draw_order(self, target: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return an order ``[B, N]`` of the positions of ``target [B, N]``, and where in it a token is predicted next.
 
-        What is given (``<bos>``, ``<eos>``, ``<unk>``) comes first, padding last.
+        What is given comes first: ``<eos>``, then ``<bos>`` and ``<unk>``. Padding comes last. So an order from left to
+        right reads the text as an autoregressive network does, after ``<eos>``.
         """
-        free, pad = self.process.learnable(target), target == self.vocab.pad
-        key = self.order(free, generator).masked_fill(~free, -1.0).masked_fill(pad, float("inf"))
+        free, pad, eos = self.process.learnable(target), target == self.vocab.pad, target == self.vocab.eos
+        key = self.order(free, generator).masked_fill(~free, -1.0)
+        key = key.masked_fill(eos, -2.0).masked_fill(pad, float("inf"))
         order = key.argsort(dim=1, stable=True)
         places = free.gather(1, order).roll(-1, 1)
         places[:, -1] = False

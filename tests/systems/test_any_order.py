@@ -14,7 +14,7 @@ from rdm.decoding.routing import Commit
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Linear as LinearDecoding
 from rdm.diffusion.noise import Absorbing, Uniform
-from rdm.diffusion.orders import LeftToRightOrder, UniformOrder
+from rdm.diffusion.orders import BlockOrder, LeftToRightOrder, UniformOrder
 from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.schedule import Linear
 from rdm.errors import UserError
@@ -50,7 +50,7 @@ def predictions(system: AnyOrderSystem, x_t: Tensor) -> Tensor:
 
 
 def test_a_masked_token_is_predicted_as_in_training(system: AnyOrderSystem) -> None:
-    """From <bos>, <eos> and the visible tokens from left to right, for every set of visible tokens."""
+    """From <eos>, <bos> and the visible tokens from left to right, for every set of visible tokens."""
     memory, row = system.denoiser.encode(SOURCE), TARGET[:1]
     for size in range(4):
         for visible in itertools.combinations(range(1, 5), size):
@@ -59,7 +59,7 @@ def test_a_masked_token_is_predicted_as_in_training(system: AnyOrderSystem) -> N
             x_t[0, hidden] = MASK
             decoded = predictions(system, x_t)[0]
             for n in hidden:
-                order = torch.tensor([[0, 5, *visible, n, *(m for m in hidden if m != n), 6]])
+                order = torch.tensor([[5, 0, *visible, n, *(m for m in hidden if m != n), 6]])
                 place = (torch.tensor([0]), torch.tensor([1 + size]))
                 trained = system.denoiser.in_order(row, order, memory.select(torch.tensor([0])), place)
                 torch.testing.assert_close(decoded[n], trained[0], atol=1e-5, rtol=1e-4)
@@ -92,13 +92,32 @@ def test_orders() -> None:
     assert (keys[:, 1:] < keys[:, :-1]).any(), "neighbours are exchanged"
 
 
+@pytest.mark.parametrize("calls", [1, 3, 10])
+def test_block_orders_are_what_the_decoder_visits(calls: int) -> None:
+    """Sorted by the order, the tokens of each decoding iteration are those of its block, for every length."""
+    free = torch.zeros(12, 14, dtype=torch.bool)
+    for row in range(12):
+        free[row, 1 : row + 2] = True  # 1 to 12 tokens between <bos> and <eos>
+    lengths = free.sum(1)
+    keys = BlockOrder(calls)(free, seeded(0)).masked_fill(~free, float("inf"))
+    before = torch.zeros_like(lengths)
+    for iteration in range(1, calls + 1):
+        denoised = LinearDecoding().denoised(iteration, calls, lengths)
+        for row in range(12):
+            visited = sorted(keys[row].argsort()[before[row] : denoised[row]].tolist())
+            assert visited == list(range(1 + int(before[row]), 1 + int(denoised[row])))
+        before = denoised
+    two = BlockOrder(1)(torch.ones(500, 2, dtype=torch.bool), seeded(0))
+    assert 0.4 < (two[:, 0] < two[:, 1]).double().mean() < 0.6, "any order within a block"
+
+
 def test_given_tokens_come_first_and_padding_last(system: AnyOrderSystem) -> None:
     unknown = TARGET.clone()
     unknown[0, 3] = VOCAB.unk
     order, places = system.draw_order(unknown, seeded(0))
     free = system.process.learnable(unknown)
     given = 2 + int(not free[0, 3])
-    assert order[0, :given].sort().values.tolist() == ([0, 3, 5] if given == 3 else [0, 5])
+    assert order[0, :given].tolist() == ([5, 0, 3] if given == 3 else [5, 0])
     assert order[0, 6] == 6
     assert places.sum().item() == free.sum().item()
     assert all(free[row, order[row, place + 1]] for row, place in places.nonzero().tolist())
@@ -109,7 +128,7 @@ def test_loss_and_bound(system: AnyOrderSystem) -> None:
     batch = batch_from(VOCAB, [([5, 6], [7, 8, 9])])
     memory, nats = system.denoiser.encode(batch.source), []
     for rest in itertools.permutations((1, 2, 3)):
-        order = torch.tensor([[0, 4, *rest]])
+        order = torch.tensor([[4, 0, *rest]])
         places = (torch.zeros(3, dtype=torch.long), torch.tensor([1, 2, 3]))
         logits = system.denoiser.in_order(batch.target, order, memory, places)
         assert isinstance(logits, Tensor)
@@ -169,6 +188,7 @@ def test_other_noise_is_refused(noise: Uniform | Absorbing) -> None:
         (["reweighting=linear"], "reweighting: the loss of any_order has no weights"),
         (["diffusion.noise.noise_specials=true"], "needs masks as noise, with noise_specials=false"),
         (["diffusion/order=left_to_right", "diffusion.order.spread=0.5"], "spread must be at least 1"),
+        (["diffusion/order=blocks", "diffusion.order.calls=0"], "calls must be at least 1"),
     ],
 )
 def test_refused_by_the_script(options: list[str], message: str, tmp_path: Path) -> None:
