@@ -1,4 +1,4 @@
-"""``python docs/build/decoders.py``: writes the tables of docs/decoding.md from the rows in results/."""
+"""``python docs/build/decoders.py``: writes the tables of decoders (``PAGES``) from the rows in results/."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from rdm.app.composition import compose_config
 from rdm.describe import flatten
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = ROOT / "docs" / "decoding.md"
+PAGES = (ROOT / "docs" / "decoding.md", ROOT / "docs" / "results" / "decoders.md")
 NOISES = {"rdm_absorbing": "mask noise", "rdm_multinomial": "uniform noise"}
 GROUPS = {"schedule": "schedule", "selection": "selection", "transition.score": "ranking"}
 """Config groups by the key of the decoding that they set."""
@@ -126,13 +126,15 @@ def tables() -> Iterator[tuple[str, str]]:
 
 
 def with_tables(page: str) -> str:
-    """The page with each table between its two comments."""
+    """The page with the tables for which it has a pair of comments."""
     for name, table in tables():
         begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
-        head, rest = page.split(begin)
-        page = head + begin + table + end + rest.split(end)[1]
+        if begin in page:
+            head, rest = page.split(begin)
+            page = head + begin + table + end + rest.split(end)[1]
     return page
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in PAGES:
+        path.write_text(with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")
