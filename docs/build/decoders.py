@@ -15,6 +15,8 @@ from rdm.describe import flatten
 ROOT = Path(__file__).parent.parent.parent
 PAGES = (ROOT / "docs" / "decoding.md", ROOT / "docs" / "results" / "decoders.md")
 NOISES = {"rdm_absorbing": "mask noise", "rdm_multinomial": "uniform noise"}
+PARTS = {"test": ("test", 2_001), "valid": ("valid", 500), "whole valid": ("valid", 2_000)}
+"""Split and number of sentences of the tables."""
 GROUPS = {"schedule": "schedule", "selection": "selection", "transition.score": "ranking"}
 """Config groups by the key of the decoding that they set."""
 HEAD = "| overrides of `evaluate.py` | calls | tokens/call | sacreBLEU | chrF |\n| --- | --- | --- | --- | --- |\n"
@@ -116,11 +118,16 @@ def calls_then_bleu(row: dict[str, Any]) -> tuple[float, float]:
 
 
 def tables() -> Iterator[tuple[str, str]]:
-    """The name and the text of every table: each split and noise, by calls."""
-    for split in ("test", "valid"):
+    """The name and the text of every table: each part of the data and noise, by calls."""
+    for name, part in PARTS.items():
         for system in NOISES:
-            chosen = [row for row in rows("tatoeba_decoders") if (row["split"], row["system"]) == (split, system)]
-            yield f"{split} {system}", HEAD + "".join(map(line, sorted(chosen, key=calls_then_bleu)))
+            chosen = [
+                row
+                for row in rows("tatoeba_decoders")
+                if (row["split"], row["sentences"]) == part and row["system"] == system
+            ]
+            if chosen:
+                yield f"{name} {system}", HEAD + "".join(map(line, sorted(chosen, key=calls_then_bleu)))
     yield "speed", SPEED_HEAD + "".join(map(speed_line, rows("tatoeba_decoders_speed")))
     yield "wikitext2", OPEN_ENDED_HEAD + "".join(map(open_ended_line, rows("wikitext2_unk")))
 
