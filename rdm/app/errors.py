@@ -34,6 +34,7 @@ HYDRA_DETAILS = (
 AS_INPUT = "give any text on standard input with text=-: echo 'a text' | python generate.py ckpt=... text=-"
 FORKED_RANK = "ProcessRaisedException"
 LIGHTNING_CONFIGURATION = "MisconfigurationException"
+NO_GPU = "PyTorch finds no GPU on this machine; trainer=cpu trains without one"
 
 
 def exit_with_message(message: object) -> NoReturn:
@@ -68,7 +69,8 @@ def explain(error: BaseException) -> str | None:
         return f"{error.filename} cannot be read or written: {error.strerror}; choose another path, or free some space"
     if isinstance(error, InstantiationException) and error.__cause__ is not None:
         key = str(error).splitlines()[-1].removeprefix("full_key: ")
-        return f"{key}: {' '.join(str(error.__cause__).split())}"
+        message = " ".join(str(error.__cause__).split())
+        return f"{key}: {NO_GPU if message.startswith('No supported gpu backend') else message}"
     if isinstance(error, MissingConfigException) and error.options:
         return _unknown_choice(error)
     if isinstance(error, ConfigCompositionException) and isinstance(error.__cause__, ConfigAttributeError):

@@ -2,16 +2,18 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 
 import pytest
 
-from tests.cluster.hosts import Host, connected_hosts
-from tests.cluster.processes import unpack_packages
+from rdm.locks import lock_file
+from tests.cluster.hosts import NAMESPACES, Host, connected_hosts
+from tests.cluster.processes import NotAvailable, unpack_packages
 from tests.cluster.slurm import Queue, running_queue
 from tests.cluster.torchrun import Run
 from tests.scripts import ROOT
@@ -25,7 +27,11 @@ def cluster_folder() -> Iterator[Path]:
     usable = os.getuid() == 0 and shutil.which("apt-get") is not None and shutil.which("unshare") is not None
     if not usable:
         pytest.skip("make test-cluster needs root, apt-get (Debian or Ubuntu) and unshare")
-    with TemporaryDirectory(prefix="rdm-cluster-") as folder:
+    if subprocess.run(["unshare", "--net", *NAMESPACES, "true"], capture_output=True).returncode:
+        pytest.skip("make test-cluster needs namespaces, which this machine (a container?) does not allow")
+    lock = Path(gettempdir()) / "rdm-cluster.lock"
+    # Names of networks and ports are those of the machine, so one test at a time.
+    with lock_file(lock), TemporaryDirectory(prefix="rdm-cluster-") as folder:
         Path(folder).chmod(0o755)  # munged refuses a socket that others cannot reach
         yield Path(folder)
 
@@ -34,7 +40,10 @@ def cluster_folder() -> Iterator[Path]:
 def environment(cluster_folder: Path) -> dict[str, str]:
     """The environment of all commands: with the packages, this Python and this copy of rdm first."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "PYTEST", "SLURM"))}
-    packages = unpack_packages(cluster_folder)
+    try:
+        packages = unpack_packages(cluster_folder)
+    except NotAvailable as error:
+        pytest.skip(f"make test-cluster: {error}")
     packages["PATH"] = f"{Path(sys.executable).parent}:{packages['PATH']}"
     os.environ["PATH"] = packages["PATH"]  # for ip
     return {**kept, **packages, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}

@@ -11,6 +11,7 @@ from typing import Any
 
 BRIDGE = "rdm-test"
 LOGIN = "10.77.0.1"
+NAMESPACES = ("--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
 START = 'hostname "$1" && mount --bind "$2" /etc/hosts && shift 2 && exec nsenter --net="$@"'
 
 
@@ -33,11 +34,10 @@ class Host:
 
     def popen(self, *command: str, environment: Mapping[str, str], log: Path, folder: Path) -> "subprocess.Popen[Any]":
         """Start a command on this host; killing the returned process kills all processes of the command at once."""
-        own = ["--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
         start = ["sh", "-c", START, "sh", self.name, str(self.hosts_file), f"/run/netns/{self.namespace}", *command]
         with log.open("ab") as output:
             process = subprocess.Popen(
-                ["unshare", *own, *start],
+                ["unshare", *NAMESPACES, *start],
                 cwd=folder,
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,

@@ -14,16 +14,22 @@ PACKAGES = ("slurm-wlm", "munge", "slurmdbd", "mariadb-server-core", "iproute2")
 LIMIT = 900  # seconds after which a job is considered hanging, on a machine with other work
 
 
+class NotAvailable(Exception):
+    """The packages cannot be downloaded."""
+
+
 def unpack_packages(folder: Path) -> dict[str, str]:
     """Unpack the packages that this machine lacks, with all they need; the environment in which they are found.
 
     They are not installed: nothing outside ``folder`` changes, and other processes do not find ``srun`` on their path
-    (Lightning warns those that have not been started by it).
+    (Lightning warns those that have not been started by it). Raises :class:`NotAvailable` without a network.
     """
     archives, root = folder / "archives", folder / "root"
     (archives / "partial").mkdir(parents=True)
     options = ["-y", "--no-install-recommends", "--download-only", "-o", f"Dir::Cache::archives={archives}"]
-    subprocess.run(["apt-get", "install", *options, *PACKAGES], check=True, capture_output=True, text=True)
+    done = subprocess.run(["apt-get", "install", *options, *PACKAGES], capture_output=True, text=True)
+    if done.returncode:
+        raise NotAvailable(f"apt-get could not download {', '.join(PACKAGES)}: {done.stderr.strip()}")
     for archive in archives.glob("*.deb"):
         subprocess.run(["dpkg", "-x", archive, root], check=True)
     shutil.rmtree(archives)

@@ -15,6 +15,8 @@ from tests.scripts import ROOT
 
 PAGES = {str(file.relative_to(ROOT)): file for file in owned_pages()}
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+NAMED = re.compile(r"`(?:python )?((?:conf|docs|examples|rdm|scripts|tests)/[\w/]+\.(?:py|yaml|md|ipynb))\b")
+"""Files of the repository that a sentence names."""
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +53,8 @@ def test_modules_scripts_and_targets_exist(page: str) -> None:
     for words in commands(PAGES[page]):
         if words[0] == "make":
             assert words[1] in TARGETS, f"{page}: {' '.join(words)}"
+    for name in NAMED.findall(PAGES[page].read_text(encoding="utf-8")):
+        assert name in printed or (ROOT / name).exists(), f"{page}: {name}"
 
 
 def test_a_command_with_a_wrong_word_is_found(tmp_path: Path) -> None:

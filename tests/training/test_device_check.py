@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rdm.app.errors import NO_GPU
 from rdm.errors import UserError
 from rdm.training import device_check
 from rdm.training.device_check import NOT_A_GPU, DeviceCheck, loss_and_gradient
@@ -57,3 +58,9 @@ def test_smoke_experiment_without_a_gpu(tmp_path: Path) -> None:
     run[-1] += "/second"
     refused = script("train.py", *run, *tiny, "trainer.max_steps=3", "callbacks.device_check.warm_up=2", code=2)
     assert "trainer.max_steps=3 must exceed callbacks.device_check.warm_up=2 by 2" in refused.stderr
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
+def test_smoke_experiment_names_the_way_without_a_gpu(tmp_path: Path) -> None:
+    refused = script("train.py", "experiment=smoke/gpu", f"hydra.run.dir={tmp_path}", code=2)
+    assert refused.stderr.splitlines()[-1] == f"error: trainer: {NO_GPU}"
