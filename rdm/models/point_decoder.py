@@ -5,6 +5,7 @@ through the narrow embedding that is diffused, and one stack of layers has to re
 """
 
 from collections.abc import Callable
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -39,7 +40,7 @@ class PointDecoder(PointTransformer):
         x = points + self.positions.weight[: points.shape[1]] + self.time_embedding(t)[:, None]
         x, attend_source = self.dropout(self.norm(x)), attend_where(source.mask[:, None])
         for block in self.blocks:
-            x = block(x, attend_everywhere, block.remember(source.states), attend_source)
+            x = block(x, attend_everywhere, cast(Block, block).remember(source.states), attend_source)
         return self.final_norm(x)
 
 
