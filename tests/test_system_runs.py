@@ -15,12 +15,18 @@ WITHOUT = {"gpt2": ("model.hidden", "decoding.steps"), "gpvae_t5": ("decoding.st
 """Keys that the network or the decoding of a system does not have."""
 OPTIONS = {
     "cdcd": ["model.embedding=8", "model.layers=1"],
+    "diffuseq": [
+        "model=diffuseq_tiny_decoder",
+        "model.embedding=8",
+        "model.layers=1",
+        "system.steps._target_=rdm.diffusion.step_importance.LossProportionalSteps",
+    ],
     "levt": ["system.editor.placeholders=31"],
     "gpt2": ["model.layers=1", "model.heads=2"],
     "gpvae_t5": ["model.layers=1", "model.heads=2"],
 }
 CASES = [
-    *((name, []) for name in ("cmlm_smart", "cmlmc", "disco", "any_order", "cdcd", "gpt2", "gpvae_t5")),
+    *((name, []) for name in ("cmlm_smart", "cmlmc", "disco", "any_order", "cdcd", "diffuseq", "gpt2", "gpvae_t5")),
     ("levt", DDP),
 ]
 
@@ -41,7 +47,7 @@ def test_stopped_and_resumed(system: str, devices: list[str], tmp_path: Path) ->
     assert not RunFolder(broken).finished
     script("train.py", *arguments(system, broken, devices), "resume=auto")
     assert_same_run(whole, broken)
-    likelihood = [] if system in ("levt", "cdcd") else ["likelihood=2"]
+    likelihood = [] if system in ("levt", "cdcd", "diffuseq") else ["likelihood=2"]
     script("evaluate.py", f"ckpt={whole}", "int8=true", "limit=4", *likelihood)
     (row,) = rows(whole)
     assert row["system"] == system

@@ -14,8 +14,8 @@ from rdm.decoding.schedule import steps_to_visit
 from rdm.diffusion.gaussian import GaussianProcess, nearest, normal
 from rdm.errors import require
 
-Denoise = Callable[[Tensor, Tensor], Tensor]
-"""``(z_t [R, N, E], t [R]) -> z_0 [R, N, E]``, the prediction of the network."""
+Denoise = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""``(z_t [R, N, E], t [R], guess [R, N, E] or None) -> z_0 [R, N, E]``, the prediction of the network."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ class GaussianSampler(IteratedDecoding):
         observer: Observer | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return words ``[R, N]`` of ``embeddings [V, E]`` and the last predicted ``z_0``, from ``z_T = noise``."""
-        z = z0_hat = noise
+        z, guess = noise, None
         if observer is not None:
             tokens = nearest(z, embeddings)
             denoised = torch.zeros_like(tokens, dtype=torch.bool)
         for t, s in pairwise(steps_to_visit(process.num_steps, self.steps)):
-            z0_hat = denoise(z, torch.full(z.shape[:1], t, device=z.device))
+            guess = z0_hat = denoise(z, torch.full(z.shape[:1], t, device=z.device), guess)
             z0 = embeddings[nearest(z0_hat, embeddings)] if self.clamp else z0_hat
             mean, std = process.back(z, z0, t, s, self.eta)
             z = mean + std * normal(mean, generator) if std > 0 else mean

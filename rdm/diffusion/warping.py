@@ -11,6 +11,8 @@ from rdm.errors import require
 
 GAIN = 30.0
 """Parameters are stored divided by this: they have to move by several nats at the learning rate of a network."""
+FIT_FACTOR = 1e-3
+"""Weight of the fit in the loss. It shares no parameter with the network, so only clipping by norm sees it."""
 
 
 class TimeWarp(Described, nn.Module):

@@ -8,8 +8,10 @@ not matter.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +47,9 @@ class PointTransformer(Described, nn.Module, ABC):
         init_std: standard deviation of the initial weights.
     """
 
+    halves = 2
+    """How many texts have positions here: source and target."""
+
     def __init__(
         self,
         vocab: Vocab,
@@ -70,17 +75,21 @@ class PointTransformer(Described, nn.Module, ABC):
         self.build_output(embedding, dim)
         self.time_embedding = TimeEmbedding(dim)
         self.norm, self.dropout = nn.LayerNorm(dim), Dropout(dropout)
-        self.blocks = nn.ModuleList(Block(dim, hidden, heads, *dropouts, pre_norm, cross=False) for _ in range(layers))
+        self.build_stacks(partial(Block, dim, hidden, heads, *dropouts, pre_norm), layers)
         self.final_norm = nn.LayerNorm(dim) if pre_norm else nn.Identity()
         self.apply(partial(initialise, std=init_std))
         # With PyTorch's default of standard deviation 1: words must be on the scale of the noise added to them, and
         # positions must not be lost in it.
         self.tokens = nn.Embedding(vocab.size, embedding)
-        self.positions = nn.Embedding(2 * self.width, dim)
+        self.positions = nn.Embedding(self.halves * self.width, dim)
 
     @abstractmethod
     def build_output(self, embedding: int, dim: int) -> None:
         """Add the layers of the output, which are initialised like the others; called by the constructor."""
+
+    def build_stacks(self, block: Callable[..., Block], layers: int) -> None:
+        """Add the layers, given ``block(cross=...)``; called by the constructor."""
+        self.blocks = nn.ModuleList(block(cross=False) for _ in range(layers))
 
     def embeddings(self) -> Tensor:
         """Return the embedding ``[V, E]`` of every word."""
@@ -113,13 +122,46 @@ class DiffuSeqDenoiser(PointTransformer):
     torch.Size([1, 8, 4])
     """
 
+    self_conditioning = 0.0
+
     def build_output(self, embedding: int, dim: int) -> None:
         self.down = nn.Sequential(nn.Linear(dim, dim), nn.Tanh(), nn.Linear(dim, embedding))
 
-    def forward(self, z_t: Tensor, t: Tensor, source: EncodedSource) -> Tensor:
-        """Predict ``z_0 [R, N, E]`` from ``z_t [R, N, E]`` at steps ``t [R]``, with one source per row."""
+    def forward(self, z_t: Tensor, t: Tensor, source: EncodedSource, guess: Tensor | None = None) -> Tensor:
+        """Predict ``z_0 [R, N, E]`` from ``z_t [R, N, E]`` at steps ``t [R]``, with one source per row.
+
+        ``guess [R, N, E]`` is a previous prediction, which only :class:`SelfConditionedDiffuSeq` reads.
+        """
         return self.down(self.states(self.up(z_t), t, source))
 
     def logits(self, z: Tensor) -> Tensor:
         """Return ``log p(w | z)`` ``[..., V]`` up to a constant for points ``z [..., E]``."""
         return functional.linear(z, self.tokens.weight)
+
+
+class SelfConditionedDiffuSeq(DiffuSeqDenoiser):
+    """Also reads its previous prediction of ``z_0``, zeros if there is none (Chen et al., 2023; not in DiffuSeq).
+
+    Args:
+        self_conditioning: share of the training passes that read the prediction of a first pass.
+        options: those of :class:`PointTransformer`.
+
+    >>> sizes = {"embedding": 4, "dim": 8, "heads": 2, "layers": 1, "max_length": 6}
+    >>> denoiser = SelfConditionedDiffuSeq(0.5, vocab=Vocab(size=9), **sizes)
+    >>> source, z = denoiser.encode(torch.tensor([[2, 5, 6, 3]])), torch.zeros(1, 8, 4)
+    >>> denoiser(z, torch.tensor([3]), source, guess=z).shape
+    torch.Size([1, 8, 4])
+    """
+
+    def __init__(self, self_conditioning: float, **options: Any) -> None:
+        super().__init__(**options)
+        require(0 <= self_conditioning <= 1, f"model.self_conditioning must lie in [0, 1], got {self_conditioning}")
+        self.self_conditioning = self_conditioning
+
+    def build_output(self, embedding: int, dim: int) -> None:
+        super().build_output(embedding, dim)
+        self.condition = nn.Linear(embedding, dim)
+
+    def forward(self, z_t: Tensor, t: Tensor, source: EncodedSource, guess: Tensor | None = None) -> Tensor:
+        condition = self.condition(torch.zeros_like(z_t) if guess is None else guess)
+        return self.down(self.states(self.up(z_t) + condition, t, source))

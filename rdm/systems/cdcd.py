@@ -9,16 +9,13 @@ from rdm.decoding.base import Decoding
 from rdm.decoding.euler import EulerSampler
 from rdm.decoding.gaussian import Observer
 from rdm.diffusion.gaussian import normal
-from rdm.diffusion.warping import TimeWarp
+from rdm.diffusion.warping import FIT_FACTOR, TimeWarp
 from rdm.errors import UserError, require
 from rdm.models.cdcd import CDCDDenoiser
 from rdm.systems.base import Hypotheses
 from rdm.systems.fixed_width import FixedWidthSystem
 from rdm.terms import Term
 from rdm.vocab import Vocab
-
-WARP_FACTOR = 1e-3
-"""Weight of the fit of the time warp. It shares no parameter with the network, so only clipping by norm sees it."""
 
 
 class CDCDSystem(FixedWidthSystem):
@@ -59,7 +56,7 @@ class CDCDSystem(FixedWidthSystem):
         losses = losses.view(words.shape).mean(1)
         return [
             Term("cross_entropy", losses.sum(), "sentences"),
-            Term("warp", self.warp.misfit(t, losses).sum(), "sentences", WARP_FACTOR),
+            Term("warp", self.warp.misfit(t, losses).sum(), "sentences", FIT_FACTOR),
         ]
 
     @torch.inference_mode()

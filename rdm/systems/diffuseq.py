@@ -9,6 +9,8 @@ from rdm.data.batch import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.gaussian import GaussianSampler, Observer
 from rdm.diffusion.gaussian import GaussianProcess
+from rdm.diffusion.step_importance import StepImportance, UniformSteps
+from rdm.diffusion.warping import FIT_FACTOR
 from rdm.errors import UserError, require
 from rdm.models.diffuseq import DiffuSeqDenoiser
 from rdm.systems.base import Hypotheses
@@ -21,24 +23,33 @@ class DiffuSeqSystem(FixedWidthSystem):
     """A Gaussian process and a network that predicts ``z_0``.
 
     The target is a canvas of fixed width, ``<bos> text <eos> <pad> ...``. There is no length head: the end of a
-    sentence is learned like any word. Steps are drawn uniformly (the official code prefers steps with a high loss).
+    sentence is learned like any word.
 
     Args:
         vocab: size and special ids.
         process: the forward process.
-        denoiser: the network.
+        denoiser: the network, which says how often it reads a first prediction in training (self-conditioning).
+        steps: how the steps of a batch are drawn; by default uniformly.
         anchor: weight of the cross-entropy of the words under the *predicted* ``z_0`` (the anchor loss of Difformer; 0
             in DiffuSeq). The squared error alone tells the network little about which word is right.
     """
 
     denoiser: DiffuSeqDenoiser
 
-    def __init__(self, vocab: Vocab, process: GaussianProcess, denoiser: DiffuSeqDenoiser, anchor: float = 0.0) -> None:
+    def __init__(
+        self,
+        vocab: Vocab,
+        process: GaussianProcess,
+        denoiser: DiffuSeqDenoiser,
+        steps: StepImportance | None = None,
+        anchor: float = 0.0,
+    ) -> None:
         super().__init__()
         require(anchor >= 0, f"system.anchor must be 0 or above, got {anchor}")
         self.vocab = vocab
         self.process = process
         self.denoiser = denoiser
+        self.steps = steps or UniformSteps()
         self.anchor = anchor
 
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
@@ -47,6 +58,7 @@ class DiffuSeqSystem(FixedWidthSystem):
             mse       |z_0 - f(z_t, t)|^2, and |E(w) - f(z_1, 1)|^2 at t = 1
             rounding  -log p(w | z_0) in both halves; it keeps the embeddings of different words apart
             anchor    -log p(w | f(z_t, t)) in the target half, only if its weight is not 0
+            steps     misfit of the distribution of the steps, if it is fitted to the loss
             tail      |sqrt(alpha_T) z_0|^2; it keeps q(z_T | z_0) close to the noise that decoding starts from
 
         In the target half padding counts like any word. The official code has mse and tail over the source as well.
@@ -54,17 +66,31 @@ class DiffuSeqSystem(FixedWidthSystem):
         words = self.canvas(batch.target)
         embeddings = self.denoiser.tokens(words)
         z0 = self.process.points(embeddings, generator)
-        t = torch.randint(1, self.process.num_steps + 1, words.shape[:1], device=words.device, generator=generator)
-        prediction = self.denoiser(self.process.corrupt(z0, t, generator), t, self.denoiser.encode(batch.source))
+        uniform = torch.rand(len(words), device=words.device, generator=generator)
+        t, weights = self.steps.draw(uniform, self.process.num_steps)
+        prediction = self._predict(self.process.corrupt(z0, t, generator), t, batch.source, generator)
         goal = torch.where((t == 1)[:, None, None], embeddings, z0)
+        errors = (prediction - goal).square().mean((1, 2))
         terms = [
-            Term("mse", (prediction - goal).square().mean((1, 2)).sum(), "sentences"),
+            Term("mse", (weights * errors).sum(), "sentences"),
             Term("rounding", self._rounding(batch.source, words, z0), "sentences"),
             Term("tail", self.process.alpha[-1].to(z0.dtype) * z0.square().mean((1, 2)).sum(), "sentences"),
         ]
         if self.anchor > 0:
-            terms.append(Term("anchor", self._word_losses(prediction, words).mean(1).sum(), "sentences", self.anchor))
+            losses = self._word_losses(prediction, words).mean(1)
+            terms.append(Term("anchor", (weights * losses).sum(), "sentences", self.anchor))
+        misfit = self.steps.misfit(t, errors, self.process.num_steps)
+        if misfit is not None:
+            terms.append(Term("steps", misfit.sum(), "sentences", FIT_FACTOR))
         return terms
+
+    def _predict(self, z_t: Tensor, t: Tensor, source: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Predict ``z_0 [B, N, E]``, in a share of the batches from a first prediction, which gets no gradient."""
+        encoded, guess, share = self.denoiser.encode(source), None, self.denoiser.self_conditioning
+        if share > 0 and float(torch.rand((), generator=generator, device=z_t.device)) < share:
+            with torch.no_grad():
+                guess = self.denoiser(z_t, t, encoded)
+        return self.denoiser(z_t, t, encoded, guess)
 
     def _word_losses(self, points: Tensor, words: Tensor) -> Tensor:
         """Return ``-log p(w | z)`` ``[B, N]`` for points ``[B, N, E]``."""
@@ -93,7 +119,12 @@ class DiffuSeqSystem(FixedWidthSystem):
         shape = (len(encoded.states), self.denoiser.width, embeddings.shape[1])
         noise = torch.randn(shape, device=source.device, generator=generator)
         words, prediction = decoding.run(
-            self.process, lambda z, t: self.denoiser(z, t, encoded), embeddings, noise, generator, observer
+            self.process,
+            lambda z, t, guess: self.denoiser(z, t, encoded, guess),
+            embeddings,
+            noise,
+            generator,
+            observer,
         )
         return self.select(source, words, lambda real: self.denoiser.logits(prediction[real]), decoding.selection)
 

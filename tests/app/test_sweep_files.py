@@ -21,6 +21,7 @@ TASKS = {  # of the paper
     "speed": ("qqp",),
     "decoding_time": ("wmt14",),
     "sample_sizes": ("qg", "qqp"),
+    "sample_sizes_diffuseq": ("qg", "qqp"),
     "question_baselines": ("qg", "qqp"),
     "open_ended": ("wikitext103",),
 }
@@ -77,6 +78,9 @@ def test_the_grids_of_the_paper() -> None:
     assert time["batch_size"] == ["batch_size=50"]
     assert len(time["seed"]) == 10
     assert values("evaluate", "sweep=sample_sizes")["decoding.samples"] == ["decoding.samples=1", "decoding.samples=10"]
+    diffuseq = values("evaluate", "sweep=sample_sizes_diffuseq")
+    assert diffuseq["decoding.samples"] == ["decoding.samples=1", "decoding.samples=10"]
+    assert composed("evaluate", "decoding=diffuseq_mbr").decoding.steps == 2000
     assert values("evaluate", "sweep=open_ended")["decoding.steps"] == [f"decoding.steps={n}" for n in (16, 64, 100)]
 
 

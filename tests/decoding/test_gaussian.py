@@ -23,11 +23,12 @@ class Oracle:
     """Always predicts ``z0``; stores the inputs of all calls."""
 
     def __init__(self, z0: Tensor) -> None:
-        self.z0, self.seen, self.steps = z0, list[Tensor](), list[int]()
+        self.z0, self.seen, self.steps, self.guesses = z0, list[Tensor](), list[int](), list[Tensor | None]()
 
-    def __call__(self, z: Tensor, t: Tensor) -> Tensor:
+    def __call__(self, z: Tensor, t: Tensor, guess: Tensor | None) -> Tensor:
         assert t.shape == (2,)
         assert (t == t[0]).all()
+        self.guesses.append(guess)
         self.seen.append(z)
         self.steps.append(int(t[0]))
         return self.z0
@@ -105,9 +106,19 @@ def test_trace_of_words(clamp: bool) -> None:
     assert not trace.frames[-1].noisy.any()
 
 
+def test_each_prediction_conditions_the_next() -> None:
+    """The prediction itself, not the word it is rounded to."""
+    near = EMBEDDINGS[WORDS] + 0.05
+    oracle = Oracle(near)
+    GaussianSampler("x", 3, clamp=True).run(PROCESS, oracle, EMBEDDINGS, NOISE, seeded())
+    assert oracle.guesses[0] is None
+    assert all(guess is not None and torch.equal(guess, near) for guess in oracle.guesses[1:])
+    assert len(oracle.guesses) == 3
+
+
 def test_observer_has_no_effect() -> None:
     runs = [
-        GaussianSampler("x", 5).run(PROCESS, lambda z, t: z + 0.1, EMBEDDINGS, NOISE, seeded(), observer)
+        GaussianSampler("x", 5).run(PROCESS, lambda z, t, guess: z + 0.1, EMBEDDINGS, NOISE, seeded(), observer)
         for observer in (None, Trace())
     ]
     assert torch.equal(runs[0][0], runs[1][0])

@@ -11,8 +11,9 @@ from rdm.data.batch import Batch
 from rdm.decoding.candidates import CandidateSet, Selection
 from rdm.decoding.gaussian import GaussianSampler
 from rdm.diffusion.gaussian import normal
+from rdm.diffusion.step_importance import UniformSteps
 from rdm.errors import UserError
-from rdm.models.diffuseq import EncodedSource
+from rdm.models.diffuseq import EncodedSource, SelfConditionedDiffuSeq
 from rdm.systems.diffuseq import DiffuSeqSystem
 from rdm.training.module import combine
 from rdm.vocab import Vocab
@@ -55,7 +56,7 @@ def test_loss_by_hand(system: DiffuSeqSystem) -> None:
     words, weight = system.canvas(BATCH.target), system.denoiser.tokens.weight.detach()
     embeddings = weight[words]
     z0 = embeddings + math.sqrt(1 - alpha[1]) * normal(embeddings, generator)
-    t = torch.randint(1, 4, (6,), generator=generator)
+    t = 1 + (3 * torch.rand(6, generator=generator)).long()
     assert {1, 2, 3} == set(t.tolist())  # else another SEED
     noise = normal(embeddings, generator)
     kept = system.process.alpha[t].float()[:, None, None]
@@ -100,9 +101,9 @@ def test_source_is_never_noised(system: DiffuSeqSystem, monkeypatch: pytest.Monk
     seen: list[tuple[Tensor, EncodedSource]] = []
     forward = system.denoiser.forward
 
-    def recorded(z: Tensor, t: Tensor, source: EncodedSource) -> Tensor:
+    def recorded(z: Tensor, t: Tensor, source: EncodedSource, guess: Tensor | None = None) -> Tensor:
         seen.append((z, source))
-        return forward(z, t, source)
+        return forward(z, t, source, guess)
 
     monkeypatch.setattr(system.denoiser, "forward", recorded)
     before = BATCH.source.clone()
@@ -207,3 +208,50 @@ def test_anchor_is_the_cross_entropy_of_the_prediction(system: DiffuSeqSystem) -
     assert (terms["anchor"].unit, terms["anchor"].factor) == ("sentences", 0.5)
     with pytest.raises(UserError, match=r"system.anchor must be 0 or above"):
         DiffuSeqSystem(VOCAB, system.process, system.denoiser, anchor=-1.0)
+
+
+def test_weights_of_the_steps_multiply_the_losses_that_depend_on_them(system: DiffuSeqSystem) -> None:
+    """With weight 2 at all steps: error and anchor loss double, rounding and tail stay; there is a term to fit."""
+
+    class Doubled(UniformSteps):
+        def draw(self, u: Tensor, num_steps: int) -> tuple[Tensor, Tensor]:
+            t, weights = super().draw(u, num_steps)
+            return t, 2 * weights
+
+        def misfit(self, t: Tensor, losses: Tensor, num_steps: int) -> Tensor:
+            return losses
+
+    system.anchor = 1.0
+    plain = {term.name: float(term.total.detach()) for term in system.loss(BATCH, seeded(SEED))}
+    system.steps = Doubled()
+    terms = {term.name: float(term.total.detach()) for term in system.loss(BATCH, seeded(SEED))}
+    factors = {"mse": 2, "anchor": 2, "rounding": 1, "tail": 1}
+    expected = {name: plain[name] * factor for name, factor in factors.items()} | {"steps": plain["mse"]}
+    assert terms == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_self_conditioning(share: float) -> None:
+    """A first pass without gradient, whose prediction the second reads; in decoding the one of the iteration before."""
+    torch.manual_seed(0)
+    sizes = {"embedding": 16, "dim": 32, "hidden": 64, "heads": 2, "layers": 1, "max_length": 4}
+    denoiser = SelfConditionedDiffuSeq(share, vocab=VOCAB, dropout=0.0, attention_dropout=0.0, **sizes)
+    system = DiffuSeqSystem(VOCAB, tiny_diffuseq(VOCAB, steps=3).process, denoiser)
+    calls: list[tuple[Tensor | None, Tensor]] = []
+
+    def record(_: object, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        calls.append((inputs[3] if len(inputs) > 3 else None, output))
+
+    denoiser.register_forward_hook(record)
+    system.loss(BATCH, seeded(SEED))
+    assert [output.requires_grad for _, output in calls] == ([False, True] if share else [True])
+    assert calls[0][0] is None
+    if share:
+        assert calls[1][0] is calls[0][1]
+        assert not torch.allclose(calls[0][1], calls[1][1])
+    calls.clear()
+    system.generate(BATCH.source, GaussianSampler("x", 2), seeded())
+    assert calls[0][0] is None
+    assert calls[1][0] is calls[0][1]
+    with pytest.raises(UserError, match=r"model.self_conditioning must lie in \[0, 1\]"):
+        SelfConditionedDiffuSeq(1.5, vocab=VOCAB, **sizes)
