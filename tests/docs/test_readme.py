@@ -4,6 +4,7 @@ import json
 import random
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -92,8 +93,16 @@ def test_pictures_are_small_and_follow_the_colour_scheme() -> None:
         assert "<script" not in text
 
 
+def test_badges_are_those_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert re.findall(r"img\.shields\.io/badge/([^)]*)-\w+\)", README) == [
+        f"python-{project['requires-python'].removeprefix('>=')}%2B",
+        f"licence-{project['license']}",
+    ]
+
+
 def test_length_and_citation() -> None:
-    assert len(README.splitlines()) <= 170
+    assert len(README.splitlines()) <= 160
     paper = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["preferred-citation"]
     assert paper["title"] in README
     for author in paper["authors"]:
