@@ -1,4 +1,4 @@
-# For machines with NVIDIA GPUs. This file was written on a machine without a GPU and without Docker: it was not built there.
+# For machines with NVIDIA GPUs. This image has not been built or tested: development had neither Docker nor a GPU.
 #
 #   docker build -t rdm .
 #   docker run --gpus all --shm-size=8g -v "$PWD/data:/rdm/data" -v "$PWD/outputs:/rdm/outputs" rdm \

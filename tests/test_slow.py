@@ -39,14 +39,14 @@ def test_adaptive_decoding_beats_vanilla_decoding(tmp_path: Path) -> None:
         ("toy/ar", "sacrebleu", 80, 100),
         ("toy/cmlm", "sacrebleu", 70, 100),
         ("toy/rdm_multinomial", "sacrebleu", 55, 100),
-        ("toy_text/ar", "nats_per_token", 0, 2.4),
-        ("toy_text/rdm_absorbing", "nats_per_token", 0, 2.8),
+        ("toy_text/ar", "nats_per_token", 0, 2.3),
+        ("toy_text/rdm_absorbing", "nats_per_token", 0, 2.6),
     ],
 )
 def test_systems_learn_the_generated_text(
     experiment: str, metric: str, least: float, most: float, tmp_path: Path
 ) -> None:
-    """Bounds with a margin to the measured 89, 81 and 63 BLEU, and far below the 4.05 nats of unigrams."""
+    """Bounds with a margin to the measured 88.9, 80.8 and 63.1 BLEU, 2.13 and 2.40 nats (unigrams: 4.05)."""
     run = tmp_path / "run"
     python("train.py", f"experiment={experiment}", f"hydra.run.dir={run}", "callbacks.progress=null")
     python("evaluate.py", f"ckpt={run}", "likelihood=8")

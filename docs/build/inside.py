@@ -24,7 +24,7 @@ HIDDEN = {"as_trained"}
 
 def table() -> str:
     """One row per group with all its choices."""
-    lines = ["| what | type | choices |", "| --- | --- | --- |"]
+    lines = ["| component | option | choices |", "| --- | --- | --- |"]
     for title, (group, typed) in ROWS.items():
         names = [f"`{name}`" for name in choices(group) if name not in HIDDEN]
         if group == "metrics":

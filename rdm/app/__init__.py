@@ -1,1 +1,1 @@
-"""What the scripts share; the only layer that knows Hydra."""
+"""Code shared by the scripts; the only layer that depends on Hydra."""

@@ -48,7 +48,7 @@ FLAGS_WITH_VALUE = {
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser for the modules that take options; a wrong option is a :class:`UserError`."""
+    """Parser for the modules that take options; an invalid option raises :class:`UserError`."""
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; {self.prog} --help lists the options")
@@ -81,7 +81,7 @@ def split_key_values(arguments: Iterable[str], keys: Sequence[str]) -> tuple[lis
 
 
 def key_values(arguments: Iterable[str], keys: Sequence[str]) -> dict[str, str]:
-    """Return the values of ``key=value`` arguments; anything else is a :class:`UserError`.
+    """Return the values of ``key=value`` arguments; anything else raises :class:`UserError`.
 
     >>> key_values(["ckpt=outputs/run", "average=5"], ["ckpt", "average"])
     {'ckpt': 'outputs/run', 'average': '5'}
@@ -122,7 +122,7 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
 
 
 def rename_keys(arguments: Sequence[str]) -> list[str]:
-    """Replace former names of keys by the present ones, with one line on standard error for each."""
+    """Replace deprecated keys by their current names, with one notice each on standard error."""
     return [_renamed(argument) for argument in arguments]
 
 
@@ -168,7 +168,7 @@ def deselect_groups(arguments: Sequence[str]) -> list[str]:
 
 
 def resume_overrides(arguments: Sequence[str]) -> list[str]:
-    """With ``ckpt=<run>``: the overrides the run was started with, then the given ones, which win."""
+    """With ``ckpt=<run>``: the recorded overrides of the run, then the given ones, which take precedence."""
     for argument in arguments:
         if not argument.startswith("ckpt="):
             continue

@@ -237,7 +237,7 @@ def check_generation(config: DictConfig) -> None:
 
 
 def generation_use(config: DictConfig) -> str:
-    """What generate.py is used for: one of the uses of :data:`GENERATION_USES`."""
+    """The mode of generate.py: one of :data:`GENERATION_USES`."""
     keys = [key for key in ("text", "input", "distil") if config[key] is not None]
     keys += ["interactive"] if config.interactive else []
     require(len(keys) <= 1, f"{' and '.join(keys)} cannot be combined: choose one")
@@ -247,7 +247,7 @@ def generation_use(config: DictConfig) -> str:
 
 
 def check_task(config: DictConfig) -> None:
-    """Refuse data of another kind than the system is for, and a diffusion that the system would not train."""
+    """Refuse data of another task than the system's, and a diffusion that the system does not use."""
     require("module" in config.data, "data=as_trained is for trained models; choose another, e.g. data=toy_translation")
     # A system that takes any diffusion is named after it; the others have fixed names.
     diffusion = (config.get("diffusion") or {}).get("name", config.name)

@@ -1,4 +1,4 @@
-"""Composing configurations: where they are, and what Hydra and OmegaConf must know before."""
+"""Composing configurations: their location, and the resolvers and schemas to register first."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from rdm.app.sweeps import job_folder
 
 
 def register() -> None:
-    """Register what the files of ``conf`` refer to: the resolver ``job_folder``, ``decoding/_open`` and ``data/_open``.
+    """Register what the files of ``conf`` need: the resolver ``job_folder``, ``decoding/_open`` and ``data/_open``.
 
     ``_open`` is an empty mapping to which overrides such as ``decoding.steps=4`` may add keys without ``+``. Hydra
     makes the composed configuration a struct, which refuses new keys; the flag of this node takes precedence below it.

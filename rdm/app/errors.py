@@ -1,4 +1,4 @@
-"""Error handling of the scripts: a user's mistake is one line and exit code 2, a bug is a stack trace."""
+"""Error handling of the scripts: invalid input exits with one line and code 2, a bug with a stack trace."""
 
 import errno
 import re
@@ -44,14 +44,14 @@ def exit_with_message(message: object) -> NoReturn:
 
 
 def exit_on_mistake(error: BaseException, debug: bool) -> None:
-    """Exit with one line if ``error`` is a user's mistake; return if it is a bug, or if stack traces are wanted."""
+    """Exit with one line if ``error`` is invalid input; return if it is a bug, or with ``debug=true``."""
     message = explain(error)
     if message is not None and not debug:
         exit_with_message(message)
 
 
 def explain(error: BaseException) -> str | None:
-    """One line for a user's mistake; None for a bug, whose stack trace should be shown."""
+    """Return one line for invalid input; None for a bug, whose stack trace should be shown."""
     for cause in causes(error):
         if isinstance(cause, UserError):
             return str(cause)

@@ -27,7 +27,7 @@ from rdm.machine import describe_machine
 
 
 def job(config: DictConfig) -> JobResult:
-    """Decode a split, append a row to the results; in a sweep, a row that exists is not measured again."""
+    """Decode a split, append a row to the results; in a sweep, existing rows are skipped."""
     check_evaluation(config)
     model = load_configured(config)
     decoding = model.decoding(config.decoding, load_teacher(config))
@@ -87,7 +87,7 @@ def job(config: DictConfig) -> JobResult:
 
 
 def build_scorers(config: DictConfig, data: DictConfig) -> list[Scorer]:
-    """The metrics named on the command line, or else those of the data."""
+    """The metrics named on the command line, by default those of the data."""
     metrics = config.get("metrics") or data.metrics
     require(any(metrics.values()), "metrics: name at least one")
     return [build(scorer, f"metrics.{name!s}", Scorer) for name, scorer in metrics.items() if scorer]

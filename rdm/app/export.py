@@ -1,4 +1,4 @@
-"""Exported models: a folder with everything needed to use a trained model, and nothing of the machine it comes from.
+"""Exported models: a self-contained folder with everything needed to use a trained model.
 
     model.safetensors   EMA weights, or the mean of several checkpoints; what they fit is in the metadata
     config.yaml         the configuration of the run without paths
@@ -32,7 +32,7 @@ from rdm.training.weights import write_weights
 
 
 def check_target(folder: Path) -> None:
-    """Raise a :class:`UserError` unless ``folder`` is new or empty; called before long work."""
+    """Raise a :class:`UserError` unless ``folder`` is new or empty; called before anything expensive."""
     require(not folder.exists() or folder.is_dir(), f"to: {folder} is a file; name a new folder")
     empty = not folder.exists() or not any(folder.iterdir())
     require(empty, f"to: {folder} is not empty; name a new folder")

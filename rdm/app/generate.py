@@ -21,7 +21,7 @@ from rdm.page.trajectory import Example
 
 
 def job(config: DictConfig) -> Page | None:
-    """Decode or score what the configuration names."""
+    """Decode or score the text that the configuration names."""
     check_generation(config)
     model = load_configured(config)
     use = generation_use(config)

@@ -11,7 +11,7 @@ COMPLETION_FLAGS = ("-sc", "--shell-completion")
 
 
 def help_text(script: str) -> str:
-    """Usage and examples, the groups with their choices, and the keys: what ``conf/<script>.yaml`` says."""
+    """Usage, examples, config groups with their choices, and keys, read from ``conf/<script>.yaml``."""
     lines = read_script_config(script).splitlines()
     head = [line.removeprefix("#").removeprefix(" ") for line in lines[: lines.index("defaults:")]]
     keys = lines[lines.index("") + 1 : lines.index("hydra:")]

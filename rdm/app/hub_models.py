@@ -36,7 +36,7 @@ def split_id(name: str) -> tuple[str, str | None] | None:
 
 
 def find_on_hub(name: str, key: str) -> HubModel | None:
-    """Download the model that ``name`` is the id of, or take it from the cache; None if ``name`` is no id.
+    """Return the model with the Hub id ``name``, downloaded or cached; None if ``name`` is not an id.
 
     A name below an existing folder, such as a misspelt ``outputs/<run>``, is taken for a path.
 

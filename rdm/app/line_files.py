@@ -1,4 +1,4 @@
-"""Files with one text per line: read, decoded or scored in batches, and written so that a killed command continues."""
+"""Files with one text per line: read, decoded or scored in batches, and written resumably."""
 
 import json
 import sys
@@ -93,7 +93,7 @@ def score_fields(result: SentenceScore | None) -> dict[str, Any]:
 
 
 def command_settings(model: Model, config: DictConfig) -> dict[str, Any]:
-    """What stored results depend on besides the text and the decoding."""
+    """Settings that stored results depend on, besides the text and the decoding."""
     return {
         **model.describe(),
         "checkpoints": [str(file) for file in model.run.checkpoints(config.average)],
@@ -132,7 +132,7 @@ def run_and_write(
 
 
 def announce(store: ResumableResults, work: BatchedWork[Any], target: Path) -> None:
-    """Tell the user if an earlier command is continued."""
+    """Print a notice if an earlier command is continued."""
     if store.done:
         done = sum(len(rows) for rows in store.done.values())
         total = sum(len(batch) for batch in work.batches)

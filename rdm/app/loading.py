@@ -24,7 +24,7 @@ Stamped = tuple[tuple[Path, int], ...]
 
 
 def move(system: System, device: str) -> System:
-    """``system`` on ``device``; ``auto`` is a GPU if there is one."""
+    """``system`` on ``device``; ``auto`` uses a GPU if available."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -34,7 +34,7 @@ def move(system: System, device: str) -> System:
 
 
 def stamped(*files: Path) -> Stamped:
-    """Cache key of files: what is cached under it is read again when a file changes."""
+    """Cache key of files that changes whenever a file changes."""
     for file in files:
         require(file.is_file(), f"{file} does not exist: the run is not complete")
     return tuple((file, file.stat().st_mtime_ns) for file in files)

@@ -1,4 +1,4 @@
-"""The model card of an exported model: front matter for the Hub, and a page made from what the run recorded."""
+"""The model card of an exported model: front matter for the Hub, and a page generated from the records of the run."""
 
 import html
 import json
@@ -88,7 +88,7 @@ def own_rows(model: Model) -> list[Row]:
 
 
 def front_matter(config: DictConfig, rows: Sequence[Row], licence: str | None) -> str:
-    """The metadata by which the Hub shows and finds the model."""
+    """The metadata that the Hub uses to display and find the model."""
     data = OmegaConf.to_container(config.data, resolve=False)
     assert isinstance(data, dict)
     sides = [data.get(side) for side in ("source", "target")]

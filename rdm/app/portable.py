@@ -26,7 +26,7 @@ def without_paths(text: str) -> str:
 
 
 def portable_config(config: DictConfig) -> DictConfig:
-    """Return the configuration of a run as it is exported: it names no folder of the machine, and no other run.
+    """Return the configuration to export: without absolute paths and without references to other runs.
 
     Files of the data keep their names, to be looked for below ``data.root``. Every other absolute path becomes
     ``???``, a value that has to be given where it is needed. Relative paths stay.

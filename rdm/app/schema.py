@@ -1,4 +1,4 @@
-"""Values of a configuration are checked against the signatures of what they are passed to.
+"""Checks the values of a configuration against the signatures of the classes they are passed to.
 
 Every ``_target_`` names a class or function whose annotations say what it takes: they are the schema. A wrong value is
 reported under the key a user would type, before anything is built.

@@ -87,7 +87,7 @@ def run_script(name: str, *rewrites: Rewrite) -> None:
 
 
 def run_module(main: Callable[[], None]) -> None:
-    """Run ``main``; a user's mistake is printed in one line, with ``debug=true`` every error has its stack trace."""
+    """Run ``main``; invalid input is reported in one line; with ``debug=true`` every error has a stack trace."""
     defer_torchmetrics()
     try:
         main()
@@ -104,7 +104,7 @@ def run_module(main: Callable[[], None]) -> None:
 
 
 def guarded(job: Callable[[DictConfig], Any]) -> Callable[[DictConfig], Any]:
-    """``job``, of which an error ends a single run, but becomes a failed :class:`JobResult` in a sweep."""
+    """Wrap ``job``: an error exits a single run, but becomes a failed :class:`JobResult` in a sweep."""
 
     @functools.wraps(job)
     def run(config: DictConfig) -> Any:

@@ -1,4 +1,4 @@
-"""Jobs of a SLURM sweep that end without a result: cancelled, out of memory, or on a machine that failed."""
+"""Jobs of a SLURM sweep that end without a result: cancelled, out of memory, or on a failed node."""
 
 from typing import Any
 

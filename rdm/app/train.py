@@ -32,7 +32,7 @@ from rdm.training.setup import compile_layers, quiet_lightning, torchrun_process
 
 
 def job(config: DictConfig) -> JobResult:
-    """Train the system of a configuration; in a sweep, a finished run is not trained again."""
+    """Train the system of a configuration; in a sweep, finished runs are skipped."""
     run, resume = RunFolder(Path(config.run_dir)), sweeping() or config.resume == "auto"
     if sweeping() and run.finished:
         print(f"already finished: {config.run_dir}")

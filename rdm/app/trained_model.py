@@ -38,7 +38,7 @@ TRAINING_GROUPS = ("data", "model", "system", "diffusion", "reweighting", "optim
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A system with its weights, its codec, and the run it comes from: what the scripts do with it.
+    """A system with its weights, codec and run, and the operations of the scripts on it.
 
     Attributes:
         run: the folder it was loaded from.
@@ -190,7 +190,7 @@ class TrainedModel:
 
 
 def check_nbest(nbest: int | None, decoding: Decoding) -> None:
-    """Refuse a number of candidates that the decoding does not have; None stands for all of them."""
+    """Refuse ``nbest`` larger than the decoding's number of candidates; None means all."""
     require(nbest is None or nbest >= 1, f"nbest must be at least 1, got {nbest}")
     message = f"nbest={nbest}, but decoding={decoding.name} decodes {decoding.candidates} candidates per source"
     require(nbest is None or nbest <= decoding.candidates, message)

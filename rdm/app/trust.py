@@ -1,4 +1,4 @@
-"""Configurations that come from somewhere else: which code they may name.
+"""Untrusted configurations: which classes they may name.
 
 To build what a configuration names is to run it. The command line and the configuration files of the user may name any
 importable class. A configuration read from a run folder, an exported model or the Hub is data from strangers: before
@@ -49,7 +49,7 @@ def check_foreign(config: DictConfig, origin: object, trust: Sequence[str] = ())
 
 
 def check_recorded(overrides: Iterable[str], origin: object, trust: Sequence[str] = ()) -> list[str]:
-    """Return overrides that were read from a run folder if they name only code that may be named."""
+    """Return overrides that were read from a run folder if they name allowed classes only."""
     checked = list(overrides)
     for override in checked:
         names = NAMED.findall(override)

@@ -1,4 +1,4 @@
-"""Keys of a training configuration that nothing reads: setting one would have no effect.
+"""Keys of a training configuration that are never read: setting one would have no effect.
 
 A key is read if it lies below one of :data:`ROOTS`, which the code of ``rdm.app`` reads, or if a value that is read
 refers to it by interpolation. Keys below a ``_target_`` are also checked against its signature (:mod:`rdm.app.schema`).

@@ -1,4 +1,4 @@
-"""Text to ids and back for one trained model, stored in its run folder.
+"""Encoding and decoding of text for one trained model, stored in its run folder.
 
 A codec is all that is needed to use a trained model on new text: no corpus and no file outside the run folder. It is
 saved as ``codec.json`` (kind and limits) and ``tokenizer.json``. Both are plain data; loading them executes nothing.
@@ -92,7 +92,7 @@ class Codec(Described, ABC):
         return self.tokenizer.pieces(row)
 
     def normalize(self, texts: Sequence[str]) -> list[str]:
-        """Encode and decode texts: what the tokenizer cannot represent (case, accents, spacing) is lost."""
+        """Encode and decode texts, which removes what the tokenizer cannot represent (case, accents, spacing)."""
         return self.decode(self.tokenizer.encode(texts))
 
     def fingerprint(self) -> str:

@@ -60,7 +60,7 @@ class Corpus(Described, ABC):
         return f"example {index + 1}"
 
     def remarks(self, split: Split) -> list[str]:
-        """Return what a user should know about the examples of a split."""
+        """Return remarks about the examples of a split to print for the user."""
         return []
 
 
@@ -113,7 +113,7 @@ class Files(StreamedCorpus):
         return [tuple(existing_version(path) for path in group) for group in groups]
 
     def exists(self, split: Split) -> bool:
-        """Return whether any file of a split exists: an incomplete split is an error, no reason to do without it."""
+        """Return whether any file of a split exists: an incomplete split is an error, not a missing one."""
         return any_version_exists(path for group in self._groups(split) for path in group)
 
     def any_exists(self) -> bool:

@@ -93,7 +93,7 @@ class LengthBatches(Sampler[list[int]]):
 
 @dataclass(frozen=True)
 class Batches(Sequence[list[int]]):
-    """Batches as lists of examples, made when they are asked for: millions of integer objects need much memory.
+    """Batches as lists of examples, created lazily, because millions of integer objects need much memory.
 
     >>> list(Batches(np.array([5, 6, 7, 8]), ends=np.array([1, 4]), numbers=np.array([1, 0])))
     [[6, 7, 8], [5]]

@@ -102,7 +102,7 @@ class TextDataModule(pl.LightningDataModule, ABC):
 
     @property
     def codec(self) -> Codec:
-        """The codec given to :meth:`use_codec`, or else one with a tokenizer trained on the training split."""
+        """The codec given to :meth:`use_codec`, by default one with a tokenizer trained on the training split."""
         if self._codec is None:
             name = short_hash(CODE, self._fingerprint("train"), self.train_tokenizer.fingerprint())
             folder = build_once(self.cache / "tokenizers" / name, self._build_tokenizer)

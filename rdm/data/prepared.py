@@ -78,7 +78,7 @@ class Prepared:
 
 
 def write_split(folder: Path, shards: Path, corpus: Corpus, split: Split, encode: Encode) -> None:
-    """Encode a split into ``folder`` for :meth:`Prepared.load`; ``shards`` holds what is finished of a large one.
+    """Encode a split into ``folder`` for :meth:`Prepared.load`; ``shards`` holds the finished shards of a large one.
 
     The content depends on text and encoding alone, not on the number of threads nor on what ``shards`` held before.
     """

@@ -1,4 +1,4 @@
-"""The training loader: batches that know the denominators of their whole optimiser step."""
+"""The training loader: batches with the loss denominators of their whole optimiser step."""
 
 from collections.abc import Callable, Iterator
 from itertools import islice

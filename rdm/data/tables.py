@@ -1,4 +1,4 @@
-"""Text columns of table files: TSV, CSV, JSON lines and Parquet; the ending of the name decides.
+"""Text columns of table files: TSV, CSV, JSON lines and Parquet; the file suffix determines the format.
 
 A column is named as in the file; ``translation.de`` is the key ``de`` within the column ``translation``. TSV files have
 no quoting, as is usual for sentence pairs: a quotation mark is a character like any other. CSV files are quoted as
@@ -30,7 +30,7 @@ class Format:
 
 
 def format_of(name: str) -> Format | None:
-    """Return the table format that the ending of a file name tells; None for any other file."""
+    """Return the table format of a file by its suffix; None for any other file."""
     return FORMATS.get(Path(name.removesuffix(PACKED)).suffix.lower())
 
 

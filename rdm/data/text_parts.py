@@ -1,4 +1,4 @@
-"""Parts of texts that are larger than the memory: chunks, and an even sample."""
+"""Chunks and even samples of texts that are larger than memory."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator

@@ -27,7 +27,7 @@ KINDS = "a tokenizer.json, a SentencePiece model or a run folder"
 
 
 class GivenTokenizer(TokenizerTrainer):
-    """A tokenizer read from a file, whatever the text is; the content decides how it is read.
+    """A tokenizer read from a file; its content determines the format.
 
     Special symbols that the file has under another name (``[PAD]``, ``<s>``) are renamed, the others are added.
 

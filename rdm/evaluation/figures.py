@@ -61,8 +61,8 @@ def draw_figure(plot: Callable[[Any], None], file: Path, ylabel: str) -> list[Pa
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    shades = matplotlib.colormaps["tab20"].colors  # type: ignore[attr-defined]
-    twenty = pyplot.cycler(color=[*shades[::2], *shades[1::2]])  # the ten default colours, then their pale versions
+    safe = matplotlib.color_sequences["petroff10"]  # ten colours chosen for colour vision deficiencies
+    twenty = pyplot.cycler(color=[*safe, *matplotlib.color_sequences["tab20"][1::2]])  # then ten pale ones
     files = []
     # SVG ids are random without a salt, and files carry date and software version unless disabled below.
     with pyplot.rc_context({"svg.hashsalt": "rdm", "axes.prop_cycle": twenty}):

@@ -18,6 +18,8 @@ SHORTER = {
     r"train_size=[\d_]+": "train_size=200",
 }
 """Numbers of a page and what replaces them in a quick test."""
+QUICK_VALIDATION = "callbacks.sampling.sentences=2 +trainer.limit_val_batches=1"
+"""Overrides of every training in a quick test: otherwise validation takes most of its time."""
 
 
 def shell_lines(page: str) -> list[str]:
@@ -33,6 +35,7 @@ def shortened(page: str) -> str:
         page = re.sub(number, few, page)
     few_steps = "trainer.max_steps=4 trainer.val_check_interval=4"
     page = re.sub(r"^(python train\.py)((?:(?!max_steps|\\\n).)*)$", rf"\1 {few_steps}\2", page, flags=re.MULTILINE)
+    page = re.sub(r"^python train\.py", rf"\g<0> {QUICK_VALIDATION}", page, flags=re.MULTILINE)
     return re.sub(r"^(python evaluate\.py)((?:(?!limit=).)*)$", r"\1 limit=4\2", page, flags=re.MULTILINE)
 
 

@@ -4,12 +4,16 @@ import json
 import random
 import re
 import sys
+import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 
 from rdm.data import toy_words
+from rdm.data.toy import ToyTranslation
 from rdm.data.toy_language import Clause, Phrase, ToyLanguage
+from tests.docs.following import follow, shortened
 from tests.scripts import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -89,9 +93,37 @@ def test_pictures_are_small_and_follow_the_colour_scheme() -> None:
         assert "<script" not in text
 
 
+def test_badges_are_those_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert re.findall(r"img\.shields\.io/badge/([^)]*)-\w+\)", README) == [
+        f"python-{project['requires-python'].removeprefix('>=')}%2B",
+        f"licence-{project['license']}",
+    ]
+
+
 def test_length_and_citation() -> None:
-    assert len(README.splitlines()) <= 170
+    assert len(README.splitlines()) <= 160
     paper = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["preferred-citation"]
     assert paper["title"] in README
     for author in paper["authors"]:
         assert f"{author['family-names']}, {author['given-names']}" in README
+
+
+@pytest.mark.slow
+def test_commands_can_be_followed(tmp_path: Path) -> None:
+    """With few steps and sentences; all except the one that needs IWSLT14 and four devices, and the Python lines."""
+    follow(shortened("```sh\npython train.py hydra.run.dir=outputs/demo\n```\n"), tmp_path)
+    data = tmp_path / "my_folder"
+    data.mkdir()
+    for split in ("train", "valid", "test"):
+        for language, lines in zip(("de", "en"), ToyTranslation(40, 8, 8).read(split), strict=True):
+            (data / f"{split}.{language}").write_text("\n".join(lines) + "\n")
+    (tmp_path / "in.txt").write_text("da hunde alte heut ei katzin seht .\n")
+    page = README.replace("outputs/<run>", "outputs/demo").replace('text="..."', 'text="da hunde schlaft ."')
+    page = re.sub(r"^python train\.py experiment=iwslt14/.*\n", "", page, flags=re.MULTILINE)
+    page = re.sub(
+        r"^```python\n(.*?)^```", r"""```python title="three_lines.py"\n\1```""", page, flags=re.DOTALL | re.MULTILINE
+    )
+    output = follow(shortened(page) + "```sh\npython three_lines.py\n```\n", tmp_path)
+    assert "report.html" in output
+    assert json.loads((tmp_path / "out.jsonl").read_text())["candidates"]
