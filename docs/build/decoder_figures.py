@@ -58,9 +58,10 @@ def decoder_speed() -> Figure:
 def label_apart(drawn: Axes, ends: list[tuple[float, float, str, str]]) -> None:
     """Write names beside points; names of points that are close in both directions are moved apart."""
     placed: list[tuple[float, float]] = []
+    low, high = drawn.get_ylim()
     for x, y, name, colour in sorted(ends, key=lambda end: -end[1]):
         at = y
-        while any(abs(at - other) < 0.24 and abs(x - beside) < 2.2 for beside, other in placed):
+        while any(abs(at - other) < (high - low) / 22 and abs(x - beside) < 2.6 for beside, other in placed):
             at -= 0.02
         placed.append((x, at))
         drawn.annotate(name, (x, at), (6, 0), textcoords="offset points", va="center", color=colour, fontsize=8)
