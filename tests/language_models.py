@@ -12,15 +12,20 @@ from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Cosine
 from rdm.decoding.transition import Transition
 from rdm.diffusion.copies import NoisedCopies
+from rdm.diffusion.noise import Absorbing
 from rdm.diffusion.objective import Objective
+from rdm.diffusion.orders import DenoisingOrder, UniformOrder
 from rdm.diffusion.process import DiffusionProcess
+from rdm.diffusion.schedule import Linear
+from rdm.models.any_order import OpenEndedAnyOrderDenoiser
 from rdm.models.denoiser import OpenEndedDenoiser
 from rdm.models.layers import TimeEmbedding
 from rdm.models.llama import Llama
+from rdm.systems.any_order_lm import AnyOrderLanguageModel
 from rdm.systems.ar_lm import AutoregressiveLanguageModel
 from rdm.systems.diffusion_lm import DiffusionLanguageModel
 from rdm.vocab import Vocab
-from tests.builders import RECIPES
+from tests.builders import RECIPES, STEPS
 
 
 def tiny_llama(vocab: Vocab, dim: int = 32, max_length: int = 16, checkpoint_gradients: bool = False) -> Llama:
@@ -53,6 +58,12 @@ def tiny_lm(
         denoiser=denoiser,
         max_tokens=max_tokens,
     )
+
+
+def tiny_any_order_lm(vocab: Vocab, order: DenoisingOrder | None = None, **options: int) -> AnyOrderLanguageModel:
+    process = DiffusionProcess(Linear(STEPS), Absorbing(vocab))
+    denoiser = OpenEndedAnyOrderDenoiser(tiny_llama(vocab, **options))
+    return AnyOrderLanguageModel(vocab, process, denoiser, order or UniformOrder())
 
 
 def tiny_ar_lm(vocab: Vocab, label_smoothing: float = 0.0, **options: int) -> AutoregressiveLanguageModel:

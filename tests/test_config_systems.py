@@ -10,7 +10,7 @@ from rdm.app.schema import check_types
 from rdm.decoding.beam import BeamSearch
 from rdm.decoding.candidates import MinimumBayesRisk
 from rdm.decoding.repredict import RepredictAll
-from rdm.decoding.routing import Ancestral, Conditional, MaskPredict, PosteriorStep, Unconditional
+from rdm.decoding.routing import Ancestral, Commit, Conditional, MaskPredict, PosteriorStep, Unconditional
 from rdm.decoding.schedule import Cosine, Linear
 from rdm.diffusion import copies, correction, noise, objective, reweighting
 from rdm.errors import UserError
@@ -200,10 +200,15 @@ def test_ar_lm_has_the_network_of_lm() -> None:
 
 @pytest.mark.parametrize(
     ("name", "target"),
-    [("open_ended", Unconditional), ("open_ended_entropy", Unconditional), ("open_ended_vanilla", None)],
+    [
+        ("open_ended", Unconditional),
+        ("open_ended_commit", Commit),
+        ("open_ended_entropy", Unconditional),
+        ("open_ended_vanilla", None),
+    ],
 )
 def test_open_ended_decoding_in_evaluation(name: str, target: type | None) -> None:
-    """The paper's two decodings with its sampling options; the vanilla one refers to the run's diffusion."""
+    """They have the paper's sampling options; the vanilla one refers to the run's diffusion."""
     decoding = compose_only("evaluate", f"decoding={name}", "decoding.steps=64").decoding
     assert (decoding.steps, decoding.temperature, decoding.top_p, decoding.length_candidates) == (64, 1.0, 0.95, 1)
     transition = OmegaConf.to_container(decoding, resolve=False)["transition"]  # type: ignore[index, call-overload]

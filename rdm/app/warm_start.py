@@ -11,6 +11,7 @@ from omegaconf import DictConfig, open_dict
 
 from rdm.app.checks import chosen
 from rdm.app.run_folder import RunFolder
+from rdm.app.targets import get_class_of
 from rdm.errors import require
 from rdm.training.checkpoints import read_checkpoint
 from rdm.training.training_cost import TrainingCost
@@ -31,6 +32,8 @@ def check_warm_start(config: DictConfig) -> None:
     require(config.trainer.devices == 1 and config.trainer.num_nodes == 1, message)
     denoiser = config.system.get("denoiser")
     require(denoiser is not None, f"warm_start: system {config.name} has no denoiser to initialise: leave it out")
+    sees_later = annealing == 0 or getattr(get_class_of(denoiser), "looks_ahead", True)
+    require(sees_later, f"warm_start.annealing_steps has no effect: no token sees later ones in system={config.name}")
     expected = "ar" if "length_head" in denoiser else "ar_lm"
     require(causal == expected, f"warm_start={causal} does not fit the system {config.name}; use warm_start={expected}")
 

@@ -1,4 +1,4 @@
-"""A causal denoiser: it reads the tokens in the order in which they were denoised, and predicts one at any position.
+"""Causal denoisers: they read the tokens in the order in which they were denoised, and predict one at any position.
 
 The input at each place is a token, its position, and the position that is to be predicted next (sigma-GPT, Pannatier et
 al., 2024). In training the whole text is read in one order, so that one pass gives a loss for every token, each with
@@ -6,21 +6,104 @@ another number of visible tokens, as in an autoregressive model; a bidirectional
 only, all of which see the same ones.
 """
 
+from abc import ABC, abstractmethod
+from itertools import repeat
+
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from rdm.cross_entropy import Logits
 from rdm.errors import require
 from rdm.models.encoder_decoder import EncoderDecoder, Memory
-from rdm.models.layers import Positions, attend_causally, attend_where
+from rdm.models.layers import Attend, Positions, attend_causally, attend_where
 from rdm.models.length import LengthHead
+from rdm.models.llama import Llama
 from rdm.models.target_length import VectorTable
 from rdm.models.wrapper import NetworkWrapper
 
-MASKS_ONLY = "system=any_order predicts masked tokens only, but this decoding asks for others; try decoding=rdm_commit"
+MASKS_ONLY = "this system predicts masked tokens only, but the decoding asks for others; try decoding=rdm_commit"
 
 
-class AnyOrderDenoiser(NetworkWrapper):
+class ReadsInOrder(NetworkWrapper, ABC):
+    """Runs a network causally over tokens in any order."""
+
+    network: EncoderDecoder | Llama
+    runs_on_parts = False
+    looks_ahead = False
+
+    @abstractmethod
+    def read_first(self, tokens: Tensor) -> Tensor:
+        """Return where in ``tokens [R, N]`` (bool) a given token is read before all others."""
+
+    @abstractmethod
+    def states(self, tokens: Tensor, at: Tensor, following: Tensor, attend: Attend, memory: Memory | None) -> Tensor:
+        """Run the network.
+
+        Args:
+            tokens: ``[R, N]`` tokens of the text, in the order of their positions.
+            at: ``[R, N]`` position of the token that is read at each place.
+            following: ``[R, N]`` position that is predicted there.
+            attend: which places see which.
+            memory: the encoded sources.
+
+        Returns:
+            states ``[R, N, D]`` of the places.
+        """
+
+    def in_order(self, tokens: Tensor, order: Tensor, memory: Memory | None, positions: Positions) -> Logits:
+        """Return logits of each token given those before it in an order.
+
+        Args:
+            tokens: ``[R, N]`` clean tokens; ``R`` is a multiple of the ``B`` sources, rows of one source adjacent.
+            order: ``[R, N]`` permutation of the positions, padding last.
+            memory: the encoded sources; None for a network without encoder.
+            positions: ``P`` places ``i`` in the order: the token at ``order[i + 1]`` is predicted.
+
+        Returns:
+            ``[P, V]``.
+        """
+        following = torch.cat([order[:, 1:], order[:, -1:]], 1)
+        return self.network.project(self.states(tokens, order, following, attend_causally, memory), positions)
+
+    def forward(
+        self, x_t: Tensor, t: Tensor, memory: Memory | None = None, positions: Positions | None = None
+    ) -> Logits:
+        """Return logits at masked positions, each given all tokens of its row that are not masked.
+
+        Visible tokens are read from left to right, after those of :meth:`read_first`. The last of them is read once for
+        each masked position, at the place of that position, so that a row has as many places as tokens.
+
+        Args:
+            x_t: ``[R, N]`` noised tokens.
+            t: ``[R]`` steps; they are not used, because the number of masks shows them.
+            memory: the encoded sources; None for a network without encoder.
+            positions: where to project to the vocabulary; None means everywhere, and is defined for masks only.
+        """
+        if positions is not None:
+            require(bool((x_t == self.network.vocab.mask)[positions].all()), MASKS_ONLY)
+        return self.network.project(self.states_of_masks(x_t, memory), positions)
+
+    def states_of_masks(self, x_t: Tensor, memory: Memory | None) -> Tensor:
+        """Return states ``[R, N, D]``, by which masked tokens of ``x_t [R, N]`` are predicted."""
+        masked, pad = x_t == self.network.vocab.mask, x_t == self.network.vocab.pad
+        number = torch.arange(x_t.shape[1], device=x_t.device)
+        kind = (~self.read_first(x_t)).long().masked_fill(masked, 2).masked_fill(pad, 3)
+        order = (kind * x_t.shape[1] + number).argsort(1)
+        visible = (~masked & ~pad).sum(1, keepdim=True)
+        asks = number >= visible  # [R, N], in the order: places that ask for a masked token
+        last = (visible - 1).clamp(min=0)
+        at = torch.where(asks, order.gather(1, last), order)
+        following = torch.where(asks, order, torch.cat([order[:, 1:], order[:, -1:]], 1))
+        before = number < last
+        here = torch.eye(len(number), dtype=torch.bool, device=x_t.device)
+        seen = torch.where(asks[..., None], before[:, None] | here, torch.ones_like(here).tril())
+        states = self.states(x_t, at, following, attend_where(seen), memory)
+        place = torch.empty_like(order).scatter_(1, order, number.expand_as(order))
+        return states.gather(1, place[..., None].expand_as(states))
+
+
+class AnyOrderDenoiser(ReadsInOrder):
     """Predicts masked tokens from the source and the other tokens.
 
     Args:
@@ -35,7 +118,6 @@ class AnyOrderDenoiser(NetworkWrapper):
     """
 
     network: EncoderDecoder
-    runs_on_parts = False
 
     def __init__(self, network: EncoderDecoder, length_head: LengthHead | None = None) -> None:
         super().__init__(network)
@@ -46,63 +128,53 @@ class AnyOrderDenoiser(NetworkWrapper):
         self.length = length_head or LengthHead(network.dim, network.max_length)
         network.initialise_module(self.length)
 
-    def in_order(self, tokens: Tensor, order: Tensor, memory: Memory, positions: Positions) -> Logits:
-        """Return logits of each token given those before it in an order.
+    def read_first(self, tokens: Tensor) -> Tensor:
+        """``<eos>``: its position is the length."""
+        return tokens == self.network.vocab.eos
 
-        Args:
-            tokens: ``[R, N]`` clean tokens; ``R`` is a multiple of the ``B`` sources, rows of one source adjacent.
-            order: ``[R, N]`` permutation of the positions, padding last.
-            memory: the encoded sources.
-            positions: ``P`` places ``i`` in the order: the token at ``order[i + 1]`` is predicted.
-
-        Returns:
-            ``[P, V]``.
-        """
-        following = torch.cat([order[:, 1:], order[:, -1:]], 1)
-        x = self._embed(tokens.gather(1, order), order, following, self._last(tokens))
-        return self.network.project(self.network.decode(x, attend_causally, memory), positions)
-
-    def forward(self, x_t: Tensor, t: Tensor, memory: Memory, positions: Positions | None = None) -> Logits:
-        """Return logits at masked positions, each given all tokens of its row that are not masked.
-
-        Visible tokens are read from left to right, after ``<eos>``. The last of them is read once for
-        each masked position, at the place of that position, so that a row has as many places as tokens.
-
-        Args:
-            x_t: ``[R, N]`` noised tokens.
-            t: ``[R]`` steps; they are not used, because the number of masks shows them.
-            memory: the encoded sources.
-            positions: where to project to the vocabulary; None means everywhere, and is defined for masks only.
-        """
-        vocab = self.network.vocab
-        masked, pad = x_t == vocab.mask, x_t == vocab.pad
-        if positions is not None:
-            require(bool(masked[positions].all()), MASKS_ONLY)
-        number = torch.arange(x_t.shape[1], device=x_t.device)
-        kind = (x_t != vocab.eos).long().masked_fill(masked, 2).masked_fill(pad, 3)
-        order = (kind * x_t.shape[1] + number).argsort(1)
-        visible = (~masked & ~pad).sum(1, keepdim=True)
-        asks = number >= visible  # [R, N], in the order: places that ask for a masked token
-        last = (visible - 1).clamp(min=0)
-        at = torch.where(asks, order.gather(1, last), order)
-        following = torch.where(asks, order, torch.cat([order[:, 1:], order[:, -1:]], 1))
-        x = self._embed(x_t.gather(1, at), at, following, self._last(x_t))
-        before = number < last
-        here = torch.eye(len(number), dtype=torch.bool, device=x_t.device)
-        seen = torch.where(asks[..., None], before[:, None] | here, torch.ones_like(here).tril())
-        states = self.network.decode(x, attend_where(seen), memory)
-        place = torch.empty_like(order).scatter_(1, order, number.expand_as(order))
-        return self.network.project(states.gather(1, place[..., None].expand_as(states)), positions)
+    def states(self, tokens: Tensor, at: Tensor, following: Tensor, attend: Attend, memory: Memory | None) -> Tensor:
+        last = (tokens != self.network.vocab.pad).sum(1, keepdim=True) - 1  # position of <eos>
+        x = self.network.target_embedding.at(tokens.gather(1, at), at) + self.from_end.look_up((last - at).clamp(min=0))
+        asked = self.next_from_start.look_up(following) + self.next_from_end.look_up((last - following).clamp(min=0))
+        return self.network.decode(x + asked, attend, memory)
 
     def length_logits(self, memory: Memory) -> Tensor:
         """Return logits ``[B, max_length + 1]`` of the target length, ``<bos>`` and ``<eos>`` not counted."""
         return self.length(memory.states, memory.mask)
 
-    def _last(self, tokens: Tensor) -> Tensor:
-        return (tokens != self.network.vocab.pad).sum(1, keepdim=True) - 1
 
-    def _embed(self, tokens: Tensor, at: Tensor, following: Tensor, last: Tensor) -> Tensor:
-        """Embed ``tokens [R, N]`` at positions ``at`` that ask for ``following``; ``last [R, 1]`` is that of <eos>."""
-        x = self.network.target_embedding.at(tokens, at) + self.from_end.look_up((last - at).clamp(min=0))
-        asked = self.next_from_start.look_up(following) + self.next_from_end.look_up((last - following).clamp(min=0))
-        return x + asked
+class OpenEndedAnyOrderDenoiser(ReadsInOrder):
+    """Predicts masked tokens of open-ended text, which is read after ``<bos>``.
+
+    A key is rotated by the position of its token, and a query by the position before the predicted one, so that
+    attention scores depend on how far a token is from the predicted one. A learned vector for the distance from the token
+    that is read to the predicted one is added to the input, except for the distance 1: from left to right the network
+    is the autoregressive one.
+
+    >>> from rdm.vocab import Vocab
+    >>> denoiser = OpenEndedAnyOrderDenoiser(Llama(Vocab(size=9), 8, 16, heads=2, layers=1, max_length=3))
+    >>> denoiser(torch.tensor([[5, 1, 7]]), t=torch.tensor([3])).shape
+    torch.Size([1, 3, 9])
+    """
+
+    network: Llama
+
+    def __init__(self, network: Llama) -> None:
+        super().__init__(network)
+        self.distance = VectorTable(network.dim, 2 * network.max_length)  # from -max_length to max_length
+
+    def read_first(self, tokens: Tensor) -> Tensor:
+        return torch.zeros_like(tokens, dtype=torch.bool)
+
+    def states(self, tokens: Tensor, at: Tensor, following: Tensor, attend: Attend, memory: Memory | None) -> Tensor:
+        distance = following - at
+        told = self.distance.look_up(distance + self.max_length) * (distance != 1)[..., None]
+        x = self.network.embed(tokens.gather(1, at)) + told
+        return self.network(x, repeat(attend), at, queries=(following - 1).clamp(min=0))
+
+    def states_of_masks(self, x_t: Tensor, memory: Memory | None) -> Tensor:
+        return super().states_of_masks(self.from_start(x_t), memory)[:, 1:]
+
+    def from_start(self, tokens: Tensor) -> Tensor:
+        """Prepend ``<bos>`` to ``tokens [R, N]``."""
+        return functional.pad(tokens, (1, 0), value=self.network.vocab.bos)

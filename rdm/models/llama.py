@@ -28,6 +28,8 @@ from rdm.models.layers import (
 from rdm.models.network import Restricted
 from rdm.vocab import Vocab
 
+Rotate = Callable[[Tensor], Tensor]
+
 
 class Rotary(nn.Module):
     """Rotary position embedding.
@@ -65,9 +67,9 @@ class RotaryAttention(nn.Module):
         self.query_key_value = nn.Linear(dim, 3 * dim, bias=False)
         self.out = nn.Linear(dim, dim, bias=False)
 
-    def forward(self, x: Tensor, rotate: Callable[[Tensor], Tensor], attend: Attend) -> Tensor:
+    def forward(self, x: Tensor, rotate_query: Rotate, rotate_key: Rotate, attend: Attend) -> Tensor:
         query, key, value = self.query_key_value(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        return self.out(attend(rotate(query), rotate(key), value).transpose(1, 2).flatten(2))
+        return self.out(attend(rotate_query(query), rotate_key(key), value).transpose(1, 2).flatten(2))
 
 
 class SwiGLU(nn.Module):
@@ -92,8 +94,8 @@ class LlamaBlock(nn.Module):
         self.attention = RotaryAttention(dim, heads)
         self.feed_forward = SwiGLU(dim, hidden)
 
-    def forward(self, x: Tensor, rotate: Callable[[Tensor], Tensor], attend: Attend) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), rotate, attend)
+    def forward(self, x: Tensor, rotate_query: Rotate, rotate_key: Rotate, attend: Attend) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), rotate_query, rotate_key, attend)
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 
@@ -138,30 +140,36 @@ class Llama(Restricted):
         self.dim, self.heads, self.max_length = dim, heads, max_length
         self.checkpoint_gradients = checkpoint_gradients
         self.tokens = nn.Embedding(vocab.size, dim)
-        self.rotary = Rotary(dim // heads, max_length)
+        self.rotary = Rotary(dim // heads, max_length + 1)  # <bos> may precede the text
         self.blocks = nn.ModuleList(LlamaBlock(dim, hidden, heads) for _ in range(layers))
         self.norm = rms_norm(dim)
         self.output = nn.Linear(dim, vocab.size, bias=False)
         self.initialise_module(self)
 
-    def forward(self, x: Tensor, attends: Iterable[Attend], positions: int | Tensor = 0) -> Tensor:
+    def forward(
+        self, x: Tensor, attends: Iterable[Attend], positions: int | Tensor = 0, queries: Tensor | None = None
+    ) -> Tensor:
         """Return states ``[R, N, D]`` for embedded tokens ``[R, N, D]``.
 
         Args:
             x: the embedded tokens.
             attends: the attention of each block.
             positions: the first position, or all of them, ``[R, N]``.
+            queries: ``[R, N]`` positions by which queries are rotated; by default those of the tokens.
         """
         if isinstance(positions, int):
             end = positions + x.shape[1]
             require(end <= self.max_length, f"the text has {end} tokens, more than model.max_length={self.max_length}")
-        rotate = partial(self.rotary, positions=positions)
+        rotate_key = partial(self.rotary, positions=positions)
+        rotate_query = rotate_key if queries is None else partial(self.rotary, positions=queries)
         for block, attend in zip(self.blocks, attends, strict=False):
             if self.checkpoint_gradients and torch.is_grad_enabled():
                 # A block draws no random numbers, so no random state has to be kept.
-                x = checkpoint(block, x, rotate, attend, use_reentrant=False, preserve_rng_state=False)
+                x = checkpoint(
+                    block, x, rotate_query, rotate_key, attend, use_reentrant=False, preserve_rng_state=False
+                )
             else:
-                x = block(x, rotate, attend)
+                x = block(x, rotate_query, rotate_key, attend)
         return x
 
     def encode(self, source: Tensor) -> None:

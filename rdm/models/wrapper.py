@@ -16,6 +16,9 @@ class NetworkWrapper(Described, nn.Module):
         network: the Transformer.
     """
 
+    looks_ahead = True
+    """Whether a position sees later ones, as attention-mask annealing needs."""
+
     def __init__(self, network: EncoderDecoder | Llama) -> None:
         super().__init__()
         self.network = network

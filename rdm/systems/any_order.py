@@ -16,28 +16,100 @@ from rdm.diffusion.orders import DenoisingOrder
 from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.reweighting import Original
 from rdm.errors import require
-from rdm.models.any_order import MASKS_ONLY, AnyOrderDenoiser
+from rdm.models.any_order import MASKS_ONLY, AnyOrderDenoiser, ReadsInOrder
+from rdm.models.encoder_decoder import Memory
 from rdm.systems.base import Likelihood
+from rdm.systems.denoising import DenoisingSystem
 from rdm.systems.diffusion import DiffusionSystem
 from rdm.terms import Term
 from rdm.vocab import Vocab
 
 
-class AnyOrderSystem(DiffusionSystem):
-    """Denoises tokens in any order, with a network that has learned each order as an autoregressive model.
+class AnyOrder(DenoisingSystem):
+    """What the systems of any order share: the loss along one order, its mean over orders, and which decodings fit.
 
-        loss = E_order sum_i - log p(x_order(i) | x_order(1) .. x_order(i - 1), length, source)
+        loss = E_order sum_i - log p(x_order(i) | x_order(1) .. x_order(i - 1))
 
     With uniform orders this is the bound of absorbing diffusion in continuous time. Decoding is that of any other
     diffusion over masks, except that denoised tokens cannot be predicted again.
 
     Args:
         vocab: size and special ids.
-        process: the forward process, by which samplers count steps; its noise must be masks, and spare <bos> and <eos>.
+        process: the forward process, by which samplers count steps; its noise must be masks.
         denoiser: the network.
         order: draws the orders of training and likelihood.
-        length_factor, source_dropout: see :class:`~rdm.systems.diffusion.DiffusionSystem`.
         label_smoothing: share of the target mass spread over the ids that can be predicted.
+        parts: further arguments of the class that is combined with this one.
+    """
+
+    denoiser: ReadsInOrder  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        vocab: Vocab,
+        process: DiffusionProcess,
+        denoiser: ReadsInOrder,
+        order: DenoisingOrder,
+        label_smoothing: float,
+        **parts: Any,
+    ) -> None:
+        objective: Any = ReweightedCrossEntropy(Original(), label_smoothing)
+        super().__init__(vocab=vocab, process=process, denoiser=denoiser, copies=Single(), objective=objective, **parts)
+        self.order, self.label_smoothing = order, label_smoothing
+
+    def text_loss(self, text: Tensor, free: Tensor, memory: Memory | None, generator: torch.Generator | None) -> Term:
+        """Return the loss of the ``free`` tokens of ``text [B, N]`` along one order."""
+        order, places = self.draw_order(text, free, generator)
+        positions = places.nonzero(as_tuple=True)  # the only device synchronisation of the step
+        logits = self.denoiser.in_order(text, order, memory, positions)
+        gold = text[positions[0], order[positions[0], positions[1] + 1]]
+        predictable = self.denoiser.network.output_bias == 0
+        losses = smoothed_cross_entropy(logits, gold, predictable, self.label_smoothing)
+        return Term("diffusion", losses.sum(), self.process.noise.unit)
+
+    def text_nats(
+        self, text: Tensor, free: Tensor, memory: Memory | None, draws: int | None, generator: torch.Generator | None
+    ) -> Tensor:
+        """Return the mean ``[B]`` over ``draws`` orders of ``-log p(free tokens | others)``, in float64.
+
+        None draws as many orders as the process has steps.
+        """
+        nats = torch.zeros(len(text), dtype=torch.float64, device=text.device)
+        count = draws or self.process.num_steps
+        for _ in range(count):
+            order, places = self.draw_order(text, free, generator)
+            logits = self.denoiser.in_order(text, order, memory, places)
+            rows, columns = places.nonzero(as_tuple=True)
+            gold = text[rows, order[rows, columns + 1]]
+            nats.index_add_(0, rows, functional.cross_entropy(compute_logits(logits).double(), gold, reduction="none"))
+        return nats / count
+
+    def draw_order(self, text: Tensor, free: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Return an order ``[B, N]`` of the positions of ``text [B, N]``, and where in it a token is predicted next.
+
+        What is given comes first, as the network reads it; padding comes last.
+        """
+        key = self.order(free, generator).masked_fill(~free, -1.0)
+        key = key.masked_fill(self.denoiser.read_first(text), -2.0).masked_fill(text == self.vocab.pad, float("inf"))
+        order = key.argsort(dim=1, stable=True)
+        places = free.gather(1, order).roll(-1, 1)
+        places[:, -1] = False
+        return order, places
+
+    def check(self, decoding: Decoding) -> None:
+        super().check(decoding)
+        require(not asks_again(self.as_sampler(decoding).transition, self.process), MASKS_ONLY)
+
+
+class AnyOrderSystem(AnyOrder, DiffusionSystem):
+    """Denoises tokens in any order, with a network that has learned each order as an autoregressive model.
+
+    ``<eos>`` is read first, then ``<bos>`` and ``<unk>``. So an order from left to right reads the text as an
+    autoregressive network does, after ``<eos>``.
+
+    Args:
+        vocab, process, denoiser, order, label_smoothing: see :class:`AnyOrder`; the noise must spare <bos> and <eos>.
+        length_factor, source_dropout: see :class:`~rdm.systems.diffusion.DiffusionSystem`.
     """
 
     denoiser: AnyOrderDenoiser  # type: ignore[assignment]
@@ -52,65 +124,35 @@ class AnyOrderSystem(DiffusionSystem):
         source_dropout: float = 0.0,
         label_smoothing: float = 0.1,
     ) -> None:
-        objective = ReweightedCrossEntropy(Original(), label_smoothing)
-        parts: dict[str, Any] = {"denoiser": denoiser, "copies": Single(), "objective": objective}
         super().__init__(
-            length_factor=length_factor, source_dropout=source_dropout, vocab=vocab, process=process, **parts
+            vocab,
+            process,
+            denoiser,
+            order,
+            label_smoothing,
+            length_factor=length_factor,
+            source_dropout=source_dropout,
         )
-        masks_only = objective.is_bound(process)  # noise never looks like text
+        masks_only = self.objective.is_bound(process)  # noise never looks like text
         spared = not bool(process.noise.learnable[[vocab.bos, vocab.eos]].any())
         require(masks_only and spared, "system=any_order needs masks as noise, with noise_specials=false")
-        self.order, self.label_smoothing = order, label_smoothing
 
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
         memory = self.denoiser.encode(self.drop_sources(batch.source, generator))
-        order, places = self.draw_order(batch.target, generator)
-        positions = places.nonzero(as_tuple=True)  # the only device synchronisation of the step
-        logits = self.denoiser.in_order(batch.target, order, memory, positions)
-        gold = batch.target[positions[0], order[positions[0], positions[1] + 1]]
-        losses = smoothed_cross_entropy(logits, gold, self.process.noise.learnable, self.label_smoothing)
+        free = self.process.learnable(batch.target)
         return [
-            Term("diffusion", losses.sum(), self.process.noise.unit),
+            self.text_loss(batch.target, free, memory, generator),
             Term("length", self._length_nats(batch, memory).sum(), "sentences", self.length_factor),
         ]
-
-    def draw_order(self, target: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Return an order ``[B, N]`` of the positions of ``target [B, N]``, and where in it a token is predicted next.
-
-        What is given comes first: ``<eos>``, then ``<bos>`` and ``<unk>``. Padding comes last. So an order from left to
-        right reads the text as an autoregressive network does, after ``<eos>``.
-        """
-        free, pad, eos = self.process.learnable(target), target == self.vocab.pad, target == self.vocab.eos
-        key = self.order(free, generator).masked_fill(~free, -1.0)
-        key = key.masked_fill(eos, -2.0).masked_fill(pad, float("inf"))
-        order = key.argsort(dim=1, stable=True)
-        places = free.gather(1, order).roll(-1, 1)
-        places[:, -1] = False
-        return order, places
 
     @torch.inference_mode()
     def likelihood(
         self, batch: Batch, draws: int | None = None, generator: torch.Generator | None = None
     ) -> Likelihood:
-        """Return a bound on ``-log p(length | source) - log p(text | length, source)``.
-
-        It is the mean over ``draws`` orders; None draws as many as the process has steps.
-        """
-        memory, target = self.denoiser.encode(batch.source), batch.target
-        nats = torch.zeros(len(target), dtype=torch.float64, device=target.device)
-        count = draws or self.process.num_steps
-        for _ in range(count):
-            order, places = self.draw_order(target, generator)
-            logits = self.denoiser.in_order(target, order, memory, places)
-            rows, columns = places.nonzero(as_tuple=True)
-            gold = target[rows, order[rows, columns + 1]]
-            nats.index_add_(0, rows, functional.cross_entropy(compute_logits(logits).double(), gold, reduction="none"))
-        length = self._length_nats(batch, memory)
-        return Likelihood(nats / count + length, self.process.learnable(target).sum(1) + 1, kind="bound")
-
-    def check(self, decoding: Decoding) -> None:
-        super().check(decoding)
-        require(not asks_again(self.as_sampler(decoding).transition, self.process), MASKS_ONLY)
+        """Return a bound on ``-log p(length | source) - log p(text | length, source)``."""
+        memory, free = self.denoiser.encode(batch.source), self.process.learnable(batch.target)
+        text = self.text_nats(batch.target, free, memory, draws, generator)
+        return Likelihood(text + self._length_nats(batch, memory), free.sum(1) + 1, kind="bound")
 
     def _length_nats(self, batch: Batch, memory: Any) -> Tensor:
         lengths = (batch.target != self.vocab.pad).sum(1) - 2  # without <bos> and <eos>

@@ -60,7 +60,11 @@ def test_both_phases_in_one_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("overrides", "kind"),
-    [(["warm_start=ar"], AutoregressiveSystem), ([*LM, "warm_start=ar_lm"], AutoregressiveLanguageModel)],
+    [
+        (["warm_start=ar"], AutoregressiveSystem),
+        ([*LM, "warm_start=ar_lm"], AutoregressiveLanguageModel),
+        (["system=any_order_lm", "warm_start=ar_lm"], AutoregressiveLanguageModel),
+    ],
 )
 def test_every_tensor_of_the_network_is_taken(overrides: list[str], kind: type) -> None:
     composed = config(*overrides, "warm_start.steps=5")
@@ -82,6 +86,7 @@ def test_every_tensor_of_the_network_is_taken(overrides: list[str], kind: type) 
         (["warm_start=ar_lm"], "warm_start=ar_lm does not fit the system rdm_absorbing; use warm_start=ar"),
         ([*LM, "warm_start=ar"], "use warm_start=ar_lm"),
         (["warm_start=ar", "system=ar"], "system ar has no denoiser to initialise"),
+        (["system=any_order", "warm_start=ar", "warm_start.annealing_steps=9"], "annealing_steps has no effect"),
         (["warm_start=ar", "warm_start.steps=0"], "warm_start.steps must be a number of steps above 0, got 0"),
     ],
 )

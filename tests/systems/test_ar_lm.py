@@ -79,7 +79,12 @@ def test_loss_is_a_mean_over_the_tokens_after_the_prefix(system: AutoregressiveL
     for row in windows:
         states = system.network.tokens(torch.cat([torch.tensor([SMALL.bos]), row[:-1]]))[None]
         for block in system.network.blocks:
-            states = block(states, system.network.rotary, partial(scaled_dot_product_attention, attn_mask=mask))
+            states = block(
+                states,
+                system.network.rotary,
+                system.network.rotary,
+                partial(scaled_dot_product_attention, attn_mask=mask),
+            )
         log_probs = system.network.project(states)[0].log_softmax(-1)
         by_hand += [-log_probs[n, row[n]] for n in range(prefix, 7)]
     assert term.unit == "tokens"

@@ -20,7 +20,7 @@ from tests.builders import (
     tiny_levenshtein,
     tiny_system,
 )
-from tests.language_models import tiny_ar_lm, tiny_lm, window_batch
+from tests.language_models import tiny_any_order_lm, tiny_ar_lm, tiny_lm, window_batch
 
 VOCAB = Vocab(size=40)
 SYSTEMS = [
@@ -32,6 +32,7 @@ SYSTEMS = [
     tiny_levenshtein,
     tiny_cdcd,
     tiny_lm,
+    tiny_any_order_lm,
     tiny_ar_lm,
 ]
 BATCH = batch_from(VOCAB, [([5], [5, VOCAB.unk, 7]), ([7, 8], [8])])  # <bos> and <eos> are added, then padding

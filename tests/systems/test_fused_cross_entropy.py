@@ -32,7 +32,7 @@ from tests.builders import (
     tiny_system,
     toy_data,
 )
-from tests.language_models import tiny_ar_lm, tiny_lm
+from tests.language_models import tiny_any_order_lm, tiny_ar_lm, tiny_lm
 
 OBJECTIVES: dict[str, Objective] = {
     "sundae": OwnPredictions(Linear()),
@@ -58,6 +58,7 @@ SYSTEMS: dict[str, Callable[[Vocab], System]] = {
     "levt": tiny_levenshtein,
     "ar": tiny_autoregressive,
     "lm": partial(tiny_lm, max_length=64),
+    "any_order_lm": partial(tiny_any_order_lm, max_length=64),
     "ar_lm": partial(tiny_ar_lm, max_length=64),
 }
 
