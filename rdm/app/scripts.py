@@ -19,6 +19,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from rdm.allocation import keep_freed_memory
 from rdm.app.arguments import (
     debug_requested,
     deselect_groups,
@@ -89,6 +90,7 @@ def run_script(name: str, *rewrites: Rewrite) -> None:
 def run_module(main: Callable[[], None]) -> None:
     """Run ``main``; invalid input is reported in one line; with ``debug=true`` every error has a stack trace."""
     defer_torchmetrics()
+    keep_freed_memory()
     try:
         main()
     except Exception as error:

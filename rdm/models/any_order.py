@@ -147,9 +147,9 @@ class OpenEndedAnyOrderDenoiser(ReadsInOrder):
     """Predicts masked tokens of open-ended text, which is read after ``<bos>``.
 
     A key is rotated by the position of its token, and a query by the position before the predicted one, so that
-    attention scores depend on how far a token is from the predicted one. A learned vector for the distance from the token
-    that is read to the predicted one is added to the input, except for the distance 1: from left to right the network
-    is the autoregressive one.
+    attention scores depend on how far a token is from the predicted one. A learned vector for the distance from the
+    token that is read to the predicted one is added to the input, except for the distance 1: from left to right the
+    network is the autoregressive one.
 
     >>> from rdm.vocab import Vocab
     >>> denoiser = OpenEndedAnyOrderDenoiser(Llama(Vocab(size=9), 8, 16, heads=2, layers=1, max_length=3))
