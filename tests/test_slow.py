@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from rdm.bench.around import SECONDS, SHARE
+
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.slow
 
@@ -60,8 +62,11 @@ def test_quick_benchmark(tmp_path: Path) -> None:
     assert {"training", "decoding", "batch 1", "batch 32", "training by vocabulary", "data"} <= {
         row["section"] for row in measured
     }
-    assert all(row["rate"] > 0 and row["memory"] > 0 for row in measured)
-    assert all(0 < row["outside"] < 1 for row in measured if row["section"] != "data")
+    assert {row["unit"] for row in measured if row["memory"] is None} == {SECONDS, SHARE}
+    inside = [row for row in measured if row["memory"] is not None]
+    assert all(row["rate"] > 0 and row["memory"] > 0 for row in inside)
+    assert all(0 < row["outside"] < 1 for row in inside if row["section"] != "data")
+    assert sum(row["rate"] for row in measured if row["unit"] == SHARE) == pytest.approx(1)
     assert (tmp_path / "bench.png").stat().st_size > 1000
 
 

@@ -12,12 +12,13 @@ from tempfile import TemporaryDirectory, gettempdir
 import pytest
 
 from rdm.locks import lock_file
-from tests.cluster.hosts import NAMESPACES, Host, connected_hosts
+from tests.cluster.hosts import NAMESPACES, Host, check_networks, connected_hosts
 from tests.cluster.processes import NotAvailable, unpack_packages
 from tests.cluster.slurm import Queue, running_queue
 from tests.cluster.torchrun import Run
 from tests.scripts import ROOT
 
+PREFIX, LOCK = "rdm-cluster-", "rdm-cluster.lock"
 COUNTS = pytest.StashKey[Counter[str]]()
 
 
@@ -29,11 +30,13 @@ def cluster_folder() -> Iterator[Path]:
         pytest.skip("make test-cluster needs root, apt-get (Debian or Ubuntu) and unshare")
     if subprocess.run(["unshare", "--net", *NAMESPACES, "true"], capture_output=True).returncode:
         pytest.skip("make test-cluster needs namespaces, which this machine (a container?) does not allow")
-    lock = Path(gettempdir()) / "rdm-cluster.lock"
     # Names of networks and ports are those of the machine, so one test at a time.
-    with lock_file(lock), TemporaryDirectory(prefix="rdm-cluster-") as folder:
-        Path(folder).chmod(0o755)  # munged refuses a socket that others cannot reach
-        yield Path(folder)
+    with lock_file(Path(gettempdir()) / LOCK):
+        for folder_of_killed_tests in Path(gettempdir()).glob(f"{PREFIX}*"):
+            shutil.rmtree(folder_of_killed_tests)
+        with TemporaryDirectory(prefix=PREFIX) as folder:
+            Path(folder).chmod(0o755)  # munged refuses a socket that others cannot reach
+            yield Path(folder)
 
 
 @pytest.fixture(scope="session")
@@ -52,6 +55,10 @@ def environment(cluster_folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def hosts(cluster_folder: Path, environment: dict[str, str]) -> Iterator[list[Host]]:
     """Two hosts, ``node1`` and ``node2``."""
+    try:
+        check_networks()
+    except NotAvailable as error:
+        pytest.skip(f"make test-cluster: {error}")
     with connected_hosts(cluster_folder) as hosts:
         yield hosts
 

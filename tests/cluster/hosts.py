@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.cluster.processes import DIES_WITH_TESTS, NotAvailable
+
 BRIDGE = "rdm-test"
 LOGIN = "10.77.0.1"
 NAMESPACES = ("--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -37,7 +39,7 @@ class Host:
         start = ["sh", "-c", START, "sh", self.name, str(self.hosts_file), f"/run/netns/{self.namespace}", *command]
         with log.open("ab") as output:
             process = subprocess.Popen(
-                ["unshare", *NAMESPACES, *start],
+                [*DIES_WITH_TESTS, "unshare", *NAMESPACES, *start],
                 cwd=folder,
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
@@ -89,6 +91,14 @@ def connected_hosts(folder: Path, names: Sequence[str] = ("node1", "node2")) -> 
         for host in hosts:
             host.kill_all()
         remove_network(names)
+
+
+def check_networks() -> None:
+    """Raise :class:`NotAvailable` where bridges and cables cannot be made; tried in a network of its own."""
+    make = "ip link add bridge0 type bridge && ip link add cable0 type veth peer name cable1"
+    done = subprocess.run(["unshare", "--net", "sh", "-c", make], capture_output=True, text=True)
+    if done.returncode:
+        raise NotAvailable(f"no virtual networks on this machine: {done.stderr.strip()}")
 
 
 def remove_network(names: Sequence[str]) -> None:

@@ -12,10 +12,12 @@ from typing import Any
 
 PACKAGES = ("slurm-wlm", "munge", "slurmdbd", "mariadb-server-core", "iproute2")
 LIMIT = 900  # seconds after which a job is considered hanging, on a machine with other work
+APT_SECONDS = 300  # how long apt-get waits while other processes install packages
+DIES_WITH_TESTS = ("setpriv", "--pdeathsig", "KILL")  # starts a command that ends when this process is killed
 
 
 class NotAvailable(Exception):
-    """The packages cannot be downloaded."""
+    """The packages cannot be downloaded, or the network cannot be set up."""
 
 
 def unpack_packages(folder: Path) -> dict[str, str]:
@@ -26,8 +28,15 @@ def unpack_packages(folder: Path) -> dict[str, str]:
     """
     archives, root = folder / "archives", folder / "root"
     (archives / "partial").mkdir(parents=True)
-    options = ["-y", "--no-install-recommends", "--download-only", "-o", f"Dir::Cache::archives={archives}"]
-    done = subprocess.run(["apt-get", "install", *options, *PACKAGES], capture_output=True, text=True)
+    options = ["-o", f"Dir::Cache::archives={archives}", "-o", f"DPkg::Lock::Timeout={APT_SECONDS}"]
+    install = ["install", "-y", "--no-install-recommends", "--download-only", *PACKAGES]
+    done = subprocess.run(["apt-get", *options, *install], capture_output=True, text=True)
+    if done.returncode:  # the lists of packages are missing or old: use new ones, which the system does not keep
+        (folder / "lists" / "partial").mkdir(parents=True)
+        options += ["-o", f"Dir::State::lists={folder / 'lists'}", "-o", "Dir::Cache::pkgcache="]
+        options += ["-o", "Dir::Cache::srcpkgcache="]
+        subprocess.run(["apt-get", *options, "update"], capture_output=True)
+        done = subprocess.run(["apt-get", *options, *install], capture_output=True, text=True)
     if done.returncode:
         raise NotAvailable(f"apt-get could not download {', '.join(PACKAGES)}: {done.stderr.strip()}")
     for archive in archives.glob("*.deb"):
@@ -52,9 +61,11 @@ def find_program(environment: Mapping[str, str], name: str) -> str:
 
 @contextmanager
 def daemon(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
-    """Run a process that stays in the foreground, and stop it at the end."""
+    """Run a process that stays in the foreground, and stop it at the end, also when this process is killed."""
     with (folder / f"{Path(command[0]).name}.out").open("wb") as output:
-        process = subprocess.Popen(command, cwd=folder, env=dict(environment), stdout=output, stderr=output)
+        process = subprocess.Popen(
+            [*DIES_WITH_TESTS, *command], cwd=folder, env=dict(environment), stdout=output, stderr=output
+        )
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.cluster.accounting import DBD_PORT, running_accounting
 from tests.cluster.hosts import LOGIN, Host
-from tests.cluster.processes import LIMIT, daemon, find_program, wait_until
+from tests.cluster.processes import DIES_WITH_TESTS, LIMIT, daemon, find_program, wait_until
 from tests.scripts import ROOT
 
 CONFIG = """
@@ -54,8 +54,17 @@ class Command:
         self.log = log
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                command, cwd=ROOT, env=dict(environment), stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                [*DIES_WITH_TESTS, *command],
+                cwd=ROOT,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
             )
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(30)
 
     def finish(self, code: int) -> str:
         """Wait for the command, check its exit code and return its output."""
@@ -70,6 +79,7 @@ class Queue:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = dict(environment)
+        self.commands: list[Command] = []
 
     def run(self, *command: str, code: int = 0, folder: Path | None = None) -> str:
         """Run a command on the login host and return its output."""
@@ -79,7 +89,9 @@ class Queue:
 
     def start(self, script: str, *arguments: str, log: Path) -> Command:
         """Start a script of this repository on the login host; ``log`` is the name of its log without ``.log``."""
-        return Command([sys.executable, script, *arguments], self.environment, log.with_name(f"{log.name}.log"))
+        command = Command([sys.executable, script, *arguments], self.environment, log.with_name(f"{log.name}.log"))
+        self.commands.append(command)
+        return command
 
     def jobs(self, *options: str) -> dict[str, str]:
         """The states of the jobs that have not ended, by id; ``options`` are those of squeue."""
@@ -134,5 +146,7 @@ def running_queue(folder: Path, environment: Mapping[str, str], hosts: Sequence[
         try:
             yield queue
         finally:
+            for command in queue.commands:  # those of failed tests still wait for their jobs
+                command.kill()
             queue.run("scancel", "--user=root")
             wait_until(lambda: not queue.jobs(), "the queue is empty", 60)
