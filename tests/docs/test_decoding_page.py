@@ -39,7 +39,7 @@ def test_tables_are_those_of_the_rows() -> None:
         "decoding=rdm decoding.guidance=1.5 decoding.steps=10",
         "decoding=particles decoding.temperature=0.2 decoding.search.scale=3.0 decoding.steps=10",
         "decoding=rdm decoding.temperature=0.5 decoding.length_candidates=1 decoding.samples=4 decoding.steps=10",
-        "decoding=p2 ranking=margin selection=length_aware decoding.transition.eta=2.0 decoding.steps=20",
+        "decoding=p2 selection=length_aware ranking=margin decoding.transition.eta=2.0 decoding.steps=20",
     ],
 )
 def test_overrides_of_a_row(typed: str) -> None:
