@@ -20,10 +20,13 @@ DECODINGS: list[tuple[str, dict[str, object]]] = [
     ("vanilla", {"steps": 4}),
     ("fast", {}),
     ("best", {}),
+    ("factor", {"steps": 10}),
     ("threshold", {"transition.threshold": 0.7, "steps": 10}),
     ("rdm_commit", {"schedule": "linear", "steps": 10}),
     ("rdm_commit", {"schedule": "linear", "steps": 10, "token_cache": 2}),
     ("rdm_commit", {"schedule": "linear", "steps": 10, "token_cache": 4}),
+    ("rdm_commit", {"schedule": "linear", "block": 4, "steps": 4}),
+    ("rdm_commit", {"schedule": "linear", "block": 4, "block_cache": True, "steps": 4}),
     ("vanilla", {"steps": 10}),
     ("rdm", {"steps": 10}),
 ]
@@ -32,7 +35,8 @@ GROUPS = ("schedule", "selection", "ranking")
 
 def typed(name: str, options: dict[str, object]) -> str:
     """What to type in ``evaluate.py`` for a decoding."""
-    words = (f"{key}={value}" if key in GROUPS else f"decoding.{key}={value}" for key, value in options.items())
+    values = {key: str(value).lower() if isinstance(value, bool) else value for key, value in options.items()}
+    words = (f"{key}={value}" if key in GROUPS else f"decoding.{key}={value}" for key, value in values.items())
     return " ".join([f"decoding={name}", *words])
 
 

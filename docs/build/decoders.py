@@ -11,6 +11,7 @@ from hydra.utils import instantiate
 from rdm.app.choices import choices
 from rdm.app.composition import compose_config
 from rdm.describe import flatten
+from rdm.systems.rescoring import TeacherScore
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = (ROOT / "docs" / "decoding.md", ROOT / "docs" / "results" / "decoders.md")
@@ -28,7 +29,7 @@ SPEED_HEAD = (
 )
 PRESETS = {
     "decoding=fast": "decoding=entropy_bound decoding.transition.gamma=2.0 decoding.steps=10",
-    "decoding=best": "decoding=factor decoding.steps=10",
+    "decoding=best": "decoding=factor selection=length_aware decoding.steps=10",
 }
 """What a preset is called in ``results/tatoeba_decoders.jsonl``."""
 RANKINGS = {
@@ -54,15 +55,29 @@ def composed(*overrides: str) -> dict[str, Any]:
 def overrides(row: dict[str, Any]) -> str:
     """What to type for the decoding of ``row``: the difference to the configuration of its strategy."""
     diffusion, settings = f"diffusion={row['system']}", dict(flatten(row["decoding"]))
-    typed = [f"decoding={row['strategy']}"]
+    typed, rescored = [f"decoding={row['strategy']}"], settings.get("selection") == TeacherScore.__name__
+    if rescored:
+        settings = {key: value for key, value in settings.items() if not key.startswith("selection")}
     for key, group in GROUPS.items():
-        if settings.get(key) != composed(diffusion, *typed).get(key):
+        if key in settings and settings[key] != composed(diffusion, *typed).get(key):
             options = [[*typed, f"{group}={choice}"] for choice in choices(group)]
             typed = next(option for option in options if composed(diffusion, *option).get(key) == settings[key])
     defaults = composed(diffusion, *typed)
     different = [key for key, value in defaults.items() if key in settings and settings[key] != value]
-    typed += [f"decoding.{key}={settings[key]}" for key in different]
-    return " ".join([*typed, f"decoding.steps={row['steps']}"])
+    typed += [f"decoding.{key}={value_of_override(settings[key])}" for key in different]
+    return " ".join([*typed, *(["rescore=<ar run>"] if rescored else []), f"decoding.steps={row['steps']}"])
+
+
+def value_of_override(value: Any) -> str:
+    """A setting as it is typed."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+
+
+def alone(row: dict[str, Any]) -> bool:
+    """Whether a row is of a method without wrappers (blocks, caches, early ends, guidance, search), five candidates."""
+    decoding = row["decoding"]
+    wrapped = any(decoding.get(key) is not None for key in ("block", "token_cache", "stop_on_convergence", "search"))
+    return not wrapped and decoding.get("guidance", 1.0) == 1.0 and row["candidates"] == 5
 
 
 def line(row: dict[str, Any]) -> str:

@@ -51,7 +51,8 @@ class Threshold(Adaptive):
     """Denoises every token of at least ``threshold`` probability, and the most probable one (Fast-dLLM).
 
     Args:
-        threshold: probability; 0 denoises everything in one iteration, 1 one token per iteration and row.
+        threshold: probability; 0 denoises everything in one iteration, 1 one token per iteration and row, unless others
+            have probability 1.
     """
 
     def __init__(self, threshold: float = 0.9) -> None:

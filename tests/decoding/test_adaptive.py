@@ -61,6 +61,13 @@ def test_threshold_one_denoises_one_token_per_call() -> None:
     assert len(seen) == 9
 
 
+def test_threshold_one_accepts_certain_tokens() -> None:
+    """Tokens of probability 1 pass every threshold, as with ``factor`` and ``entropy_bound`` at 0."""
+    certain = torch.tensor([[0.0, -0.1, 0.0, -0.2]])
+    for router in (Threshold(1.0), Factor(0.0)):
+        assert router.step(make_state([[MASK] * 4], scores=certain)).denoised.tolist() == [[True, False, True, False]]
+
+
 @pytest.mark.parametrize("noise", NOISES)
 def test_threshold_zero_needs_one_call(noise: str) -> None:
     process, canvas = make_process(noise, 20), make_canvas([9, 4, 1])

@@ -8,6 +8,7 @@ from rdm.errors import UserError
 from tests.decoding.helpers import (
     ALL_ROUTERS,
     CASES,
+    NOISES,
     TRANSITIONS,
     VOCAB,
     ContextDenoiser,
@@ -31,13 +32,13 @@ class ManySteps(ContextDenoiser):
         return torch.cat(parts)
 
 
-@pytest.mark.parametrize("name", TRANSITIONS)
-@pytest.mark.parametrize("noise", ["absorbing", "uniform"])
+@pytest.mark.parametrize(("name", "noise"), [*CASES, *(("posterior", noise) for noise in NOISES)])
 def test_one_block_is_no_blocks(name: str, noise: str) -> None:
     """To the bit, with a block as long as the longest row or longer, also with random proposals."""
     process, canvas = make_process(noise, 8), make_canvas([9, 4, 1, 0], prefix=1)
+    every = {**TRANSITIONS, **ALL_ROUTERS}
     runs = [
-        decode(TRANSITIONS[name](), process, ContextDenoiser(process, 10), canvas, 6, temperature=1.0, block=block)
+        decode(every[name](), process, ContextDenoiser(process, 10), canvas, 6, temperature=1.0, block=block)
         for block in (None, 9, 30)
     ]
     (plain, steps), *others = runs

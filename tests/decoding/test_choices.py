@@ -78,6 +78,17 @@ def test_choice_of_router(name: str) -> None:
     assert (decoded.calls <= torch.tensor([steps, steps])).all()
 
 
+def test_presets_are_the_documented_choices() -> None:
+    """``best`` is ``factor`` with ``selection=length_aware``, ``fast`` is ``entropy_bound`` with gamma 2."""
+    pairs = (
+        (["decoding=best"], ["decoding=factor", "selection=length_aware"]),
+        (["decoding=fast"], ["decoding=entropy_bound", "decoding.transition.gamma=2"]),
+    )
+    for preset, options in pairs:
+        ours, theirs = (instantiate(decoding(*words)).describe() for words in (preset, options))
+        assert ours == {**theirs, "name": ours["name"]}
+
+
 @pytest.mark.parametrize(("router", "name"), [("rdm", "confidence"), ("p2", "margin"), ("dndm_k", "entropy")])
 def test_choice_of_ranking(router: str, name: str) -> None:
     assert type(instantiate(decoding(f"decoding={router}", f"ranking={name}")).transition.score) is RANKINGS[name]

@@ -1,6 +1,6 @@
 """ReMDM: exact distributions against enumeration, the share of denoised tokens, plans with more than T steps."""
 
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,43 @@ def test_distribution_equals_enumeration(name: str, iterations: int) -> None:
     cells = decoded.tokens[:, 0] * SIZE + decoded.tokens[:, 1]
     assert len(plan) == iterations + 1
     assert p_value(cells, enumerate_pairs(table, plan, name)) > 1e-3
+    assert p_value(cells, enumerate_pairs(table, plan, None)) < 1e-6
+
+
+def enumerate_conf(table: np.ndarray, plan: list[int]) -> np.ndarray:
+    """ReMDM-conf; a state also has the probability of each token when it was denoised."""
+    now = {((MASK, 0.0), (MASK, 0.0)): 1.0}
+    for t, s in pairwise(plan):
+        sigma_max, denoise = min(1, (1 - ALPHA[s]) / ALPHA[t]), (ALPHA[s] - ALPHA[t]) / (1 - ALPHA[t])
+        after: dict[Any, float] = {}
+        for state, mass in now.items():
+            guess = table[t][state[0][0], state[1][0]]
+            weights = [np.exp(-p) * (token != MASK) for token, p in state]
+            moves = []
+            for n, (token, p) in enumerate(state):
+                if token == MASK:
+                    taken = {(x, guess[n, x]): denoise * guess[n, x] for x in range(2, SIZE)}
+                    moves.append({**taken, (MASK, 0.0): 1 - denoise})
+                else:
+                    sigma = sigma_max * weights[n] / sum(weights)
+                    moves.append({(token, p): 1 - sigma, (MASK, 0.0): sigma})
+            for (first, p), (second, q) in product(moves[0].items(), moves[1].items()):
+                after[first, second] = after.get((first, second), 0.0) + mass * p * q
+        now = after
+    result = np.zeros((SIZE, SIZE))
+    for ((first, _), (second, _)), mass in now.items():
+        result[first, second] += mass
+    return result
+
+
+@pytest.mark.parametrize("iterations", [FEW, MANY])
+def test_conf_equals_enumeration(iterations: int) -> None:
+    """Chi-square of two dependent positions; ancestral sampling has a different distribution."""
+    table, process = random_table(STEPS, 2, seed=1), make_process("absorbing", schedule=alphas.Table(ALPHA.tolist()))
+    denoise = TableDenoiser(table)
+    decoded, _ = decode(ReMDMConf(), process, denoise, make_canvas([2] * ROWS), iterations, 11, temperature=1.0)
+    plan, cells = [*denoise.steps, 0], decoded.tokens[:, 0] * SIZE + decoded.tokens[:, 1]
+    assert p_value(cells, enumerate_conf(table, plan)) > 1e-3
     assert p_value(cells, enumerate_pairs(table, plan, None)) < 1e-6
 
 

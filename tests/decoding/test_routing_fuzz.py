@@ -132,11 +132,12 @@ def test_no_noise_at_step_zero(name: str, state: State) -> None:
     assert not (outcome.tokens[state.free] == MASK).any()
 
 
+@pytest.mark.parametrize("name", ALL_ROUTERS)
 @given(data=st.data())
-@settings(deadline=None, derandomize=True, max_examples=150)
-def test_complete_decodings(data: st.DataObject) -> None:
+@settings(deadline=None, derandomize=True, max_examples=12)
+def test_complete_decodings(name: str, data: st.DataObject) -> None:
     """Every router, noise, canvas, schedule and wrapper: no noise is left, and nothing pinned has changed."""
-    name, noise = data.draw(st.sampled_from(CASES))
+    noise = data.draw(st.sampled_from([noise for router, noise in CASES if router == name]))
     lengths = data.draw(st.lists(st.integers(0, 7), min_size=1, max_size=4))
     canvas = make_canvas(lengths, prefix=data.draw(st.integers(0, 2)))
     assume(canvas.tokens.shape[1] > 0)

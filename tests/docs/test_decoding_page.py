@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from rdm.evaluation.settings import decoding_settings
 from tests.scripts import ROOT
 
 sys.path.insert(0, str(ROOT / "docs" / "build"))
@@ -27,3 +28,30 @@ def test_tables_are_those_of_the_rows() -> None:
         assert decoders.with_tables(page) == page, "run python docs/build/decoders.py"
     for name, _ in decoders.tables():
         assert sum(f"<!-- {name}: begin -->" in page for page in pages) == 1
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "decoding=rdm_commit schedule=linear decoding.token_cache=2 decoding.steps=10",
+        "decoding=rdm_commit schedule=linear decoding.block=4 decoding.block_cache=true decoding.steps=4",
+        "decoding=rdm decoding.stop_on_convergence=1 decoding.steps=10",
+        "decoding=rdm decoding.guidance=1.5 decoding.steps=10",
+        "decoding=particles decoding.temperature=0.2 decoding.search.scale=3.0 decoding.steps=10",
+        "decoding=rdm decoding.temperature=0.5 decoding.length_candidates=1 decoding.samples=4 decoding.steps=10",
+        "decoding=p2 selection=length_aware ranking=margin decoding.transition.eta=2.0 decoding.steps=20",
+    ],
+)
+def test_overrides_of_a_row(typed: str) -> None:
+    """What a row records, wrappers included, becomes again what was typed; figures have rows without wrappers only."""
+    import decoders
+
+    config = decoders.compose_config("train", ["diffusion=rdm_absorbing", *typed.split()])
+    decoding = decoders.instantiate(config.decoding)
+    settings = decoding_settings(decoding.name, decoding.steps, decoding.candidates, decoding.describe())
+    row = {"system": "rdm_absorbing", **settings}
+    assert decoders.overrides(row) == typed
+    assert decoders.alone(row) == typed.startswith("decoding=p2")
+    row["decoding"]["selection"] = {"class": "TeacherScore", "run": "outputs/ar"}
+    kept = typed.replace("selection=length_aware ", "").removesuffix(f" decoding.steps={row['steps']}")
+    assert decoders.overrides(row) == f"{kept} rescore=<ar run> decoding.steps={row['steps']}"
