@@ -17,8 +17,10 @@ from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.reweighting import Original
 from rdm.errors import require
 from rdm.models.any_order import MASKS_ONLY, AnyOrderDenoiser
+from rdm.models.encoder_decoder import Memory
 from rdm.systems.base import Likelihood
 from rdm.systems.diffusion import DiffusionSystem
+from rdm.systems.lengths import length_nats
 from rdm.terms import Term
 from rdm.vocab import Vocab
 
@@ -112,9 +114,8 @@ class AnyOrderSystem(DiffusionSystem):
         super().check(decoding)
         require(not asks_again(self.as_sampler(decoding).transition, self.process), MASKS_ONLY)
 
-    def _length_nats(self, batch: Batch, memory: Any) -> Tensor:
-        lengths = (batch.target != self.vocab.pad).sum(1) - 2  # without <bos> and <eos>
-        return functional.cross_entropy(self.denoiser.length_logits(memory).float(), lengths, reduction="none")
+    def _length_nats(self, batch: Batch, memory: Memory) -> Tensor:
+        return length_nats(self.denoiser.length_logits(memory).float(), batch.target, self.vocab)
 
 
 def asks_again(transition: Transition, process: DiffusionProcess) -> bool:
