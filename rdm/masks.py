@@ -1,4 +1,4 @@
-"""Indices of masks without a device synchronisation."""
+"""Indices and random subsets of masks, without a device synchronisation."""
 
 from torch import Tensor
 
@@ -14,3 +14,16 @@ def true_index(mask: Tensor, count: int) -> Tensor:
     tensor([1, 2])
     """
     return mask.flatten().byte().argsort(descending=True, stable=True)[:count]
+
+
+def random_subset(uniform: Tensor, among: Tensor, count: Tensor) -> Tensor:
+    """Return a mask ``[..., N]`` of the ``count [...]`` positions of ``among`` with the lowest ``uniform`` number.
+
+    If the numbers are drawn independently from ``U(0, 1)``, all subsets of this size are equally likely.
+
+    >>> import torch
+    >>> random_subset(torch.tensor([0.1, 0.7, 0.3]), torch.tensor([False, True, True]), torch.tensor(1))
+    tensor([False, False,  True])
+    """
+    rank = uniform.masked_fill(~among, 2.0).argsort(-1).argsort(-1)
+    return (rank < count[..., None]) & among

@@ -79,6 +79,10 @@ class EasyFirst(IteratedDecoding):
     def candidates(self) -> int:
         return self.length_candidates
 
+    def candidate_lengths(self, logits: Tensor) -> Tensor:
+        """Return the length ``[B, m]`` of every candidate, from the logits ``[B, L]`` of the length head."""
+        return self.length_choice(logits, self.length_candidates)
+
     @torch.inference_mode()
     def run(self, predict: Predict, canvas: Canvas, pad: int, observer: Observer | None = None) -> Decoded:
         """Fill the free positions of ``canvas``; ``pad`` is the id of padding, which nothing sees."""

@@ -6,11 +6,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from rdm.decoding.base import IteratedDecoding
-from rdm.decoding.candidates import BestScore, Selection
-from rdm.decoding.gaussian import Observer, Rounded
+from rdm.decoding.candidates import Selection
+from rdm.decoding.gaussian import Observer, PointDecoding, Rounded
 from rdm.diffusion.gaussian import nearest
-from rdm.errors import require
 
 Predict = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """``(x [R, N, E], t [R], guess [R, N, E] or None) -> logits [R, N, V]``."""
@@ -31,7 +29,7 @@ def interpolated_score(x: Tensor, probs: Tensor, embeddings: Tensor, t: float) -
     return (probs @ embeddings - x) / t**2
 
 
-class EulerSampler(IteratedDecoding):
+class EulerSampler(PointDecoding):
     """A decoding strategy for CDCD, without a model: Euler steps of ``dx = -t score dt`` from noise.
 
     Each prediction of ``x_0`` is the input of the next (self-conditioning). The last prediction gives the words.
@@ -47,14 +45,7 @@ class EulerSampler(IteratedDecoding):
     """
 
     def __init__(self, name: str, steps: int = 200, samples: int = 1, selection: Selection | None = None) -> None:
-        require(steps >= 1, f"decoding.steps must be at least 1, got {steps}")
-        require(samples >= 1, f"decoding.samples must be at least 1, got {samples}")
-        self.name, self.steps, self.samples = name, steps, samples
-        self.selection = selection or BestScore()
-
-    @property
-    def candidates(self) -> int:
-        return self.samples
+        super().__init__(name, steps, samples, selection)
 
     @torch.inference_mode()
     def run(

@@ -50,7 +50,28 @@ Observer = Callable[[Rounded, Rounded], None]
 """Called after every iteration with its input and result; both hold the scores of this iteration's prediction."""
 
 
-class GaussianSampler(IteratedDecoding):
+class PointDecoding(IteratedDecoding):
+    """A decoding that starts from random points in the space of word embeddings, for targets of a fixed width.
+
+    Args:
+        name: name of the strategy in result rows.
+        steps: number of iterations.
+        samples: number of candidates per source, each with independent initial noise.
+        selection: which candidate is returned; by default the one with the highest score.
+    """
+
+    def __init__(self, name: str, steps: int, samples: int, selection: Selection | None) -> None:
+        require(steps >= 1, f"decoding.steps must be at least 1, got {steps}")
+        require(samples >= 1, f"decoding.samples must be at least 1, got {samples}")
+        self.name, self.steps, self.samples = name, steps, samples
+        self.selection = selection or BestScore()
+
+    @property
+    def candidates(self) -> int:
+        return self.samples
+
+
+class GaussianSampler(PointDecoding):
     """A decoding strategy for Gaussian diffusion, without a model.
 
     Args:
@@ -74,15 +95,9 @@ class GaussianSampler(IteratedDecoding):
         samples: int = 1,
         selection: Selection | None = None,
     ) -> None:
-        require(steps >= 1, f"decoding.steps must be at least 1, got {steps}")
+        super().__init__(name, steps, samples, selection)
         require(0 <= eta <= 1, f"decoding.eta must lie between 0 (DDIM) and 1 (posterior), got {eta}")
-        require(samples >= 1, f"decoding.samples must be at least 1, got {samples}")
-        self.name, self.steps, self.eta, self.clamp, self.samples = name, steps, eta, clamp, samples
-        self.selection = selection or BestScore()
-
-    @property
-    def candidates(self) -> int:
-        return self.samples
+        self.eta, self.clamp = eta, clamp
 
     @torch.inference_mode()
     def run(

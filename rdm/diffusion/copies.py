@@ -13,6 +13,7 @@ from rdm.describe import Described
 from rdm.diffusion.noised import NoisedBatch
 from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.steps import StepDraw, UniformSteps
+from rdm.masks import random_subset
 
 
 class NoisedCopies(Described, ABC):
@@ -140,7 +141,6 @@ class UniformMasks(NoisedCopies):
         length = learnable.sum(1)
         uniform = torch.rand(len(x0), 1 + x0.shape[1], dtype=torch.float64, device=x0.device, generator=generator)
         count = 1 + (uniform[:, 0] * length).long()
-        rank = uniform[:, 1:].masked_fill(~learnable, 2.0).argsort(1).argsort(1)
-        noised = (rank < count[:, None]) & learnable
+        noised = random_subset(uniform[:, 1:], learnable, count)
         t = (process.num_steps * count / length.clamp(min=1)).ceil().long()
         return [(torch.where(noised, process.noise.sample(x0, generator), x0), t)]

@@ -12,16 +12,12 @@ from rdm.cross_entropy import smoothed_cross_entropy
 from rdm.diffusion.copies import NoisedCopies
 from rdm.diffusion.noised import Denoise, NoisedBatch
 from rdm.diffusion.objective import ReweightedCrossEntropy
+from rdm.diffusion.passes import all_noise, predict
 from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.reweighting import Constant
 from rdm.errors import require
+from rdm.masks import random_subset
 from rdm.terms import Term
-
-
-@torch.no_grad()
-def predict(denoise: Denoise, noised: NoisedBatch, positions: tuple[Tensor, ...]) -> Tensor:
-    """Return ``x_t`` with the argmax of the denoiser at ``positions``, without a gradient."""
-    return noised.x_t.index_put(positions, denoise(noised.x_t, noised.t, positions).argmax(-1))
 
 
 class Smart(ReweightedCrossEntropy):
@@ -44,11 +40,7 @@ class Smart(ReweightedCrossEntropy):
         self.copies = copies
 
     def terms(
-        self,
-        denoise: Denoise,
-        noised: NoisedBatch,
-        process: DiffusionProcess,
-        generator: torch.Generator | None = None,
+        self, denoise: Denoise, noised: NoisedBatch, process: DiffusionProcess, generator: torch.Generator | None = None
     ) -> list[Term]:
         positions = noised.learnable.nonzero(as_tuple=True)  # the only device synchronisation of the step
         own = predict(denoise, noised, positions)
@@ -86,15 +78,12 @@ class MaskAndCorrect(ReweightedCrossEntropy):
         self.replaced = replaced
 
     def terms(
-        self,
-        denoise: Denoise,
-        noised: NoisedBatch,
-        process: DiffusionProcess,
-        generator: torch.Generator | None = None,
+        self, denoise: Denoise, noised: NoisedBatch, process: DiffusionProcess, generator: torch.Generator | None = None
     ) -> list[Term]:
         (masked,) = super().terms(denoise, noised, process, generator)
         chosen = self.choose_replaced(noised, generator)
-        mixed = replace(noised, x_t=torch.where(chosen, self.first_guess(denoise, noised, process), noised.x_t))
+        guess = predict(denoise, all_noise(noised, process), noised.learnable.nonzero(as_tuple=True))
+        mixed = replace(noised, x_t=torch.where(chosen, guess, noised.x_t))
         positions = chosen.nonzero(as_tuple=True)
         losses = self.losses(denoise(mixed.x_t, mixed.t, positions), mixed.at(positions), process)
         return [
@@ -107,12 +96,4 @@ class MaskAndCorrect(ReweightedCrossEntropy):
         revealed = noised.learnable & ~noised.noisy
         count = (self.replaced * revealed.sum(1)).long()
         uniform = torch.rand(revealed.shape, dtype=torch.float64, device=revealed.device, generator=generator)
-        rank = uniform.masked_fill(~revealed, 2.0).argsort(1).argsort(1)
-        return (rank < count[:, None]) & revealed
-
-    @staticmethod
-    def first_guess(denoise: Denoise, noised: NoisedBatch, process: DiffusionProcess) -> Tensor:
-        """Return the argmax ``[R, N]`` of a pass in which all learnable positions are noise."""
-        noise = torch.where(noised.learnable, process.noise.sample(noised.x0), noised.x0)
-        last = torch.full_like(noised.t, process.num_steps)
-        return predict(denoise, replace(noised, x_t=noise, t=last), noised.learnable.nonzero(as_tuple=True))
+        return random_subset(uniform, revealed, count)

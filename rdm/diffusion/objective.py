@@ -42,11 +42,7 @@ class Objective(Described, ABC):
     """
 
     def terms(
-        self,
-        denoise: Denoise,
-        noised: NoisedBatch,
-        process: DiffusionProcess,
-        generator: torch.Generator | None = None,
+        self, denoise: Denoise, noised: NoisedBatch, process: DiffusionProcess, generator: torch.Generator | None = None
     ) -> list[Term]:
         """Return the terms of the loss, each a sum over sentences of the mean over their noised copies.
 

@@ -11,6 +11,7 @@ from rdm.diffusion.objective import ReweightedCrossEntropy
 from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.reweighting import Reweighting
 from rdm.errors import require
+from rdm.masks import random_subset
 from rdm.terms import Term
 
 
@@ -45,11 +46,7 @@ class OwnPredictions(ReweightedCrossEntropy):
         self.temperature, self.factor = temperature, factor
 
     def terms(
-        self,
-        denoise: Denoise,
-        noised: NoisedBatch,
-        process: DiffusionProcess,
-        generator: torch.Generator | None = None,
+        self, denoise: Denoise, noised: NoisedBatch, process: DiffusionProcess, generator: torch.Generator | None = None
     ) -> list[Term]:
         # The only device synchronisation of the step: noisy positions are found among the learnable ones.
         learnable = noised.learnable.nonzero(as_tuple=True)
@@ -88,26 +85,40 @@ class Glancing(ReweightedCrossEntropy):
         self.ratio = ratio
 
     def terms(
-        self,
-        denoise: Denoise,
-        noised: NoisedBatch,
-        process: DiffusionProcess,
-        generator: torch.Generator | None = None,
+        self, denoise: Denoise, noised: NoisedBatch, process: DiffusionProcess, generator: torch.Generator | None = None
     ) -> list[Term]:
         x0, learnable = noised.x0, noised.learnable
         positions = learnable.nonzero(as_tuple=True)  # the only device synchronisation of the step
-        last = torch.full_like(noised.t, process.num_steps)
-        noise = torch.where(learnable, process.noise.sample(x0, generator), x0)
-        with torch.no_grad():
-            predicted = x0.index_put(positions, denoise(noise, last, positions).argmax(-1))
-        count = (self.ratio * (predicted != x0).sum(1)).floor()
+        start = all_noise(noised, process, generator)
+        count = (self.ratio * (predict(denoise, start, positions) != x0).sum(1)).floor()
         uniform = torch.rand(x0.shape, dtype=torch.float64, device=x0.device, generator=generator)
-        rank = uniform.masked_fill(~learnable, 2.0).argsort(1).argsort(1)
-        revealed = (rank < count[:, None]) & learnable
+        revealed = random_subset(uniform, learnable, count)
         kept = count.double() / learnable.sum(1).clamp(min=1)
-        glanced = replace(noised, x_t=torch.where(revealed, x0, noise), t=process.step_keeping(kept))
+        glanced = replace(noised, x_t=torch.where(revealed, x0, start.x_t), t=process.step_keeping(kept))
         losses = self.losses(denoise(glanced.x_t, glanced.t, positions), glanced.at(positions), process)
         return [Term("diffusion", (losses * ~revealed[positions]).sum() / noised.copies, process.noise.unit)]
+
+
+@torch.no_grad()
+def predict(denoise: Denoise, noised: NoisedBatch, positions: tuple[Tensor, ...]) -> Tensor:
+    """Return ``x_t`` with the argmax of the denoiser at ``positions``, without a gradient."""
+    return noised.x_t.index_put(positions, denoise(noised.x_t, noised.t, positions).argmax(-1))
+
+
+def all_noise(noised: NoisedBatch, process: DiffusionProcess, generator: torch.Generator | None = None) -> NoisedBatch:
+    """Return the batch at the last step, with noise at all learnable positions.
+
+    >>> from rdm.diffusion.noise import Absorbing
+    >>> from rdm.diffusion.schedule import Linear
+    >>> from rdm.vocab import Vocab
+    >>> x0 = torch.tensor([[2, 5, 6, 3]])
+    >>> noised = NoisedBatch(x0, x0, torch.tensor([1]), learnable=x0 > 4)
+    >>> all_noise(noised, DiffusionProcess(Linear(num_steps=4), Absorbing(Vocab(size=7)))).x_t
+    tensor([[2, 1, 1, 3]])
+    """
+    noise = process.noise.sample(noised.x0, generator)
+    last = torch.full_like(noised.t, process.num_steps)
+    return replace(noised, x_t=torch.where(noised.learnable, noise, noised.x0), t=last)
 
 
 def draw(logits: Logits, temperature: float, generator: torch.Generator | None = None) -> Tensor:

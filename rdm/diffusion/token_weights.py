@@ -73,11 +73,7 @@ class PathWeightedCrossEntropy(ReweightedCrossEntropy):
         self.strength, self.temperature = strength, temperature
 
     def terms(
-        self,
-        denoise: Denoise,
-        noised: NoisedBatch,
-        process: DiffusionProcess,
-        generator: torch.Generator | None = None,
+        self, denoise: Denoise, noised: NoisedBatch, process: DiffusionProcess, generator: torch.Generator | None = None
     ) -> list[Term]:
         positions = self.positions(noised).nonzero(as_tuple=True)  # the only device synchronisation of the step
         logits, at = denoise(noised.x_t, noised.t, positions), noised.at(positions)

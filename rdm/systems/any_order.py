@@ -21,6 +21,7 @@ from rdm.models.encoder_decoder import Memory
 from rdm.systems.base import Likelihood
 from rdm.systems.denoising import DenoisingSystem
 from rdm.systems.diffusion import DiffusionSystem
+from rdm.systems.lengths import length_nats
 from rdm.terms import Term
 from rdm.vocab import Vocab
 
@@ -154,9 +155,8 @@ class AnyOrderSystem(AnyOrder, DiffusionSystem):
         text = self.text_nats(batch.target, free, memory, draws, generator)
         return Likelihood(text + self._length_nats(batch, memory), free.sum(1) + 1, kind="bound")
 
-    def _length_nats(self, batch: Batch, memory: Any) -> Tensor:
-        lengths = (batch.target != self.vocab.pad).sum(1) - 2  # without <bos> and <eos>
-        return functional.cross_entropy(self.denoiser.length_logits(memory).float(), lengths, reduction="none")
+    def _length_nats(self, batch: Batch, memory: Memory) -> Tensor:
+        return length_nats(self.denoiser.length_logits(memory).float(), batch.target, self.vocab)
 
 
 def asks_again(transition: Transition, process: DiffusionProcess) -> bool:

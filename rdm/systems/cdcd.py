@@ -69,10 +69,7 @@ class CDCDSystem(FixedWidthSystem):
         template: Tensor | None = None,
     ) -> Hypotheses:
         require(template is None, "template: CDCD cannot fill blanks, because its outputs have no fixed length")
-        encoded = self.denoiser.encode(source.repeat_interleave(decoding.samples, 0))
-        embeddings = self.denoiser.embeddings()
-        shape = (len(encoded.states), self.denoiser.width, embeddings.shape[1])
-        noise = torch.randn(shape, device=source.device, generator=generator)
+        encoded, embeddings, noise = self.start(source, decoding, generator)
         words, logits = decoding.run(
             lambda x, t, guess: self.denoiser(x, t, encoded, guess), embeddings, noise, self.warp.levels, observer
         )

@@ -114,10 +114,7 @@ class DiffuSeqSystem(FixedWidthSystem):
         template: Tensor | None = None,
     ) -> Hypotheses:
         require(template is None, "template: DiffuSeq cannot fill blanks, because its outputs have no fixed length")
-        encoded = self.denoiser.encode(source.repeat_interleave(decoding.samples, 0))
-        embeddings = self.denoiser.tokens.weight
-        shape = (len(encoded.states), self.denoiser.width, embeddings.shape[1])
-        noise = torch.randn(shape, device=source.device, generator=generator)
+        encoded, embeddings, noise = self.start(source, decoding, generator)
         words, prediction = decoding.run(
             self.process,
             lambda z, t, guess: self.denoiser(z, t, encoded, guess),

@@ -5,17 +5,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from rdm.data.batch import Batch
 from rdm.decoding.base import Decoding
-from rdm.decoding.sampler import Canvas, Observer, Sampler
+from rdm.decoding.sampler import Observer, Sampler
 from rdm.diffusion.likelihood import negative_log_likelihood
 from rdm.errors import require
 from rdm.models.denoiser import Seq2SeqDenoiser
-from rdm.systems.base import Hypotheses, Likelihood, choose, mean_calls
-from rdm.systems.canvas import length_canvas
+from rdm.systems.base import Hypotheses, Likelihood
 from rdm.systems.denoising import DenoisingSystem
+from rdm.systems.lengths import canvas_to_fill, check_length_candidates, choose_length, length_nats
 from rdm.terms import Term
 
 
@@ -41,16 +40,9 @@ class DiffusionSystem(DenoisingSystem):
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
         noised = self.copies(self.process, batch.target, generator)
         memory = self.denoiser.encode(self.drop_sources(batch.source, generator))
-        lengths = (batch.target != self.vocab.pad).sum(1) - 2  # without <bos> and <eos>
-        return [
-            *self.objective.terms(self.denoise_in_training(memory, generator), noised, self.process, generator),
-            Term(
-                "length",
-                functional.cross_entropy(self.denoiser.length_logits(memory).float(), lengths, reduction="sum"),
-                "sentences",
-                self.length_factor,
-            ),
-        ]
+        terms = self.objective.terms(self.denoise_in_training(memory, generator), noised, self.process, generator)
+        length = length_nats(self.denoiser.length_logits(memory).float(), batch.target, self.vocab, "sum")
+        return [*terms, Term("length", length, "sentences", self.length_factor)]
 
     def drop_sources(self, source: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Return ``source [B, S]`` with each row emptied with probability ``source_dropout``; only in training mode."""
@@ -74,23 +66,15 @@ class DiffusionSystem(DenoisingSystem):
     ) -> Hypotheses:
         memory = self.denoiser.encode(source)
         length_logits = self.denoiser.length_logits(memory)
-        if template is None:
-            lengths = decoding.candidate_lengths(length_logits)
-            canvas = replace(self.canvas(lengths), sources=source)
-        else:
-            lengths = (template != self.vocab.pad).sum(1, keepdim=True) - 2
-            canvas = Canvas(template, pinned=template != self.vocab.mask, sources=source)
+        canvas, lengths = canvas_to_fill(length_logits, decoding, self.vocab, template)
+        canvas = replace(canvas, sources=source)
         unconditional = None
         if decoding.guidance != 1:
             empty = self.denoiser.encode(self.empty_sources(source))
             unconditional = self.denoise_canvas(empty, decoding, canvas)
         denoise = self.denoise_canvas(memory, decoding, canvas)
         decoded = decoding.run(self.process, denoise, canvas, generator, observer, unconditional)
-        length_log_probs = length_logits.float().log_softmax(-1).gather(1, lengths).flatten()[decoded.rows]
-        best = choose(
-            source, decoded.tokens, decoded.scores, decoding.selection, self.vocab, length_log_probs=length_log_probs
-        )
-        return replace(best, rows=decoded.rows[best.rows], calls=mean_calls(decoded.calls, len(source)))
+        return choose_length(source, decoded, lengths, length_logits, decoding.selection, self.vocab)
 
     @torch.inference_mode()
     def likelihood(
@@ -98,9 +82,8 @@ class DiffusionSystem(DenoisingSystem):
     ) -> Likelihood:
         """Return a bound on ``-log p(length | source) - log p(text | length, source)``."""
         memory, target = self.denoiser.encode(batch.source), batch.target
-        lengths = (target != self.vocab.pad).sum(1) - 2
         text = negative_log_likelihood(self.process, self.objective, self.denoise(memory), target, draws, generator)
-        length = functional.cross_entropy(self.denoiser.length_logits(memory).float(), lengths, reduction="none")
+        length = length_nats(self.denoiser.length_logits(memory).float(), target, self.vocab)
         ends = (target == self.vocab.bos) | (target == self.vocab.eos)
         return Likelihood(
             nats=text + length,
@@ -108,14 +91,9 @@ class DiffusionSystem(DenoisingSystem):
             kind=self.likelihood_kind(),
         )
 
-    def canvas(self, lengths: Tensor) -> Canvas:
-        """Return ``m`` rows ``<bos> . . . <eos> <pad> ..`` per source with ``lengths [B, m]`` free positions."""
-        return length_canvas(self.vocab, lengths)
-
     def check(self, decoding: Decoding) -> None:
         sampler = self.as_sampler(decoding)
-        longest, candidates = self.denoiser.max_length, sampler.length_candidates
-        require(candidates <= longest, f"decoding.length_candidates={candidates}, but there are only {longest} lengths")
+        check_length_candidates(sampler, self.denoiser.max_length)
         require(
             sampler.guidance == 1 or self.source_dropout > 0,
             f"decoding.guidance={sampler.guidance} needs a run trained with system.source_dropout above 0",

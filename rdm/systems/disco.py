@@ -1,7 +1,5 @@
 """DisCo (Kasai et al., 2020): a Transformer that predicts every token from its own random set of other tokens."""
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -10,12 +8,12 @@ from rdm.cross_entropy import smoothed_cross_entropy
 from rdm.data.batch import Batch
 from rdm.decoding.base import Decoding
 from rdm.decoding.easy_first import EasyFirst, Observer, visible_before
-from rdm.decoding.sampler import Canvas
 from rdm.errors import UserError, require
+from rdm.masks import random_subset
 from rdm.models.disco import DisCoDenoiser
-from rdm.systems.base import Hypotheses, Likelihood, System, choose, mean_calls
-from rdm.systems.canvas import length_canvas
+from rdm.systems.base import Hypotheses, Likelihood, System
 from rdm.systems.denoising import ActiveRows
+from rdm.systems.lengths import canvas_to_fill, check_length_candidates, choose_length, length_nats
 from rdm.terms import Term
 from rdm.vocab import Vocab
 
@@ -48,8 +46,7 @@ class DisCoSystem(System):
         positions = self.vocab.is_ordinary(target).nonzero(as_tuple=True)
         logits = self.denoiser(target, visible, memory, positions)
         losses = smoothed_cross_entropy(logits, target[positions], self.predictable, self.label_smoothing)
-        lengths = self.denoiser.length_logits(memory).float()
-        length_loss = functional.cross_entropy(lengths, self._lengths(target), reduction="sum")
+        length_loss = length_nats(self.denoiser.length_logits(memory).float(), target, self.vocab, "sum")
         return [
             Term("cross_entropy", losses.sum(), "ordinary"),
             Term("length", length_loss, "sentences", self.length_factor),
@@ -67,16 +64,12 @@ class DisCoSystem(System):
         )
         count = (uniform[..., -1] * ordinary.sum(1, keepdim=True)).long()
         itself = torch.eye(target.shape[1], dtype=torch.bool, device=target.device)
-        hidden = ~ordinary[:, None] | itself
-        rank = uniform[..., :-1].masked_fill(hidden, 2.0).argsort(-1).argsort(-1)
-        return ((rank < count[..., None]) & ~hidden) | self._given(target)[:, None]
+        others = ordinary[:, None] & ~itself
+        return random_subset(uniform[..., :-1], others, count) | self._given(target)[:, None]
 
     def _given(self, target: Tensor) -> Tensor:
         """Special symbols, which are never predicted: ``[B, N]`` bool."""
         return ~self.vocab.is_ordinary(target) & (target != self.vocab.pad)
-
-    def _lengths(self, target: Tensor) -> Tensor:
-        return (target != self.vocab.pad).sum(1) - 2  # without <bos> and <eos>
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """Add the ``ordinary`` tokens (no special symbols)."""
@@ -98,8 +91,7 @@ class DisCoSystem(System):
         nats = torch.zeros(target.shape, dtype=torch.float64, device=target.device)
         logits = self.denoiser(target, visible, memory, ordinary)
         nats[ordinary] = functional.cross_entropy(logits.double(), target[ordinary], reduction="none")
-        lengths = self.denoiser.length_logits(memory).double()
-        length = functional.cross_entropy(lengths, self._lengths(target), reduction="none")
+        length = length_nats(self.denoiser.length_logits(memory).double(), target, self.vocab)
         return Likelihood(nats.sum(1) + length, ordinary.sum(1) + 1, kind="exact")
 
     @torch.inference_mode()
@@ -113,19 +105,11 @@ class DisCoSystem(System):
     ) -> Hypotheses:
         memory = self.denoiser.encode(source)
         length_logits = self.denoiser.length_logits(memory)
-        if template is None:
-            lengths = decoding.length_choice(length_logits, decoding.length_candidates)
-            canvas = length_canvas(self.vocab, lengths)
-        else:
-            lengths = self._lengths(template)[:, None]
-            canvas = Canvas(template, pinned=template != self.vocab.mask)
+        canvas, lengths = canvas_to_fill(length_logits, decoding, self.vocab, template)
         decoded = decoding.run(ActiveRows(self.denoiser, memory), canvas, self.vocab.pad, observer)
-        length_log_probs = length_logits.float().log_softmax(-1).gather(1, lengths).flatten()
-        best = choose(source, decoded.tokens, decoded.scores, decoding.selection, self.vocab, length_log_probs)
-        return replace(best, calls=mean_calls(decoded.calls, len(source)))
+        return choose_length(source, decoded, lengths, length_logits, decoding.selection, self.vocab)
 
     def check(self, decoding: Decoding) -> None:
         if not isinstance(decoding, EasyFirst):
             raise UserError(f"system=disco needs decoding=easy_first, not {decoding.name}")
-        longest, candidates = self.denoiser.max_length, decoding.length_candidates
-        require(candidates <= longest, f"decoding.length_candidates={candidates}, but there are only {longest} lengths")
+        check_length_candidates(decoding, self.denoiser.max_length)

@@ -7,8 +7,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from rdm.decoding.candidates import Selection
+from rdm.decoding.gaussian import PointDecoding
 from rdm.decoding.proposal import token_log_probs
-from rdm.models.diffuseq import PointTransformer
+from rdm.models.diffuseq import EncodedSource, PointTransformer
 from rdm.systems.base import Hypotheses, System, choose
 
 
@@ -20,6 +21,15 @@ class FixedWidthSystem(System):
     def canvas(self, target: Tensor) -> Tensor:
         """Pad targets ``[B, N]`` to the full width."""
         return functional.pad(target, (0, self.denoiser.width - target.shape[1]), value=self.vocab.pad)
+
+    def start(
+        self, source: Tensor, decoding: PointDecoding, generator: torch.Generator | None
+    ) -> tuple[EncodedSource, Tensor, Tensor]:
+        """Return what decoding starts from: one encoded source per candidate, the embeddings ``[V, E]``, and noise."""
+        encoded = self.denoiser.encode(source.repeat_interleave(decoding.samples, 0))
+        embeddings = self.denoiser.embeddings()
+        shape = (len(encoded.states), self.denoiser.width, embeddings.shape[1])
+        return encoded, embeddings, torch.randn(shape, device=source.device, generator=generator)
 
     def until_eos(self, words: Tensor) -> Tensor:
         """Return a mask ``[R, N]`` of the words up to and including the first ``<eos>``."""
