@@ -43,7 +43,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     ]
     packages = [{f"rdm.{name}": f"reference/api/{name}.md"} for name in API]
     generated = {"CONFIG": ["reference/config/index.md", *groups], "API": ["reference/api/index.md", *packages]}
-    config.nav = with_generated(config.nav, generated)
+    config.nav = with_generated(config.nav or [], generated)
     return config
 
 
