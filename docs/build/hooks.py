@@ -17,8 +17,6 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]  # also on machines where
 import config_reference  # noqa: E402
 import formulas  # noqa: E402
 
-OPTIONAL = ("decoding.md", "systems.md", "learning.md", "sharing.md", "playground.md", "report.md")
-"""Pages that are listed and linked only if they exist."""
 OUTSIDE = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "RESULTS.md", "CODE_OF_CONDUCT.md", "data/*.md")
 OUTSIDE_PAGES = ("results/*.html",)
 """Files outside ``docs`` that are part of the site, at the same path."""
@@ -39,28 +37,26 @@ FENCED = re.compile(r"(^[ \t]*```.*?^[ \t]*```)", re.DOTALL | re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Drop optional pages that do not exist from the navigation, and add generated ones."""
+    """Add the generated pages to the navigation."""
     groups = [
         {name: f"reference/config/{config_reference.page_name(name)}.md"} for name in config_reference.all_groups()
     ]
     packages = [{f"rdm.{name}": f"reference/api/{name}.md"} for name in API]
     generated = {"CONFIG": ["reference/config/index.md", *groups], "API": ["reference/api/index.md", *packages]}
-    config.nav = prune(config.nav, Path(config.docs_dir), generated)
+    config.nav = with_generated(config.nav or [], generated)
     return config
 
 
-def prune(entries: list[Any], folder: Path, generated: dict[str, Any]) -> list[Any]:
-    """Navigation entries without missing optional pages; ``{title: NAME}`` is replaced with ``generated[NAME]``."""
-    kept: list[Any] = []
+def with_generated(entries: list[Any], generated: dict[str, Any]) -> list[Any]:
+    """The navigation with ``{title: NAME}`` replaced with ``{title: generated[NAME]}``."""
+    replaced: list[Any] = []
     for entry in entries:
         title, value = next(iter(entry.items())) if isinstance(entry, dict) else (None, entry)
         if isinstance(value, list):
-            kept.append({title: prune(value, folder, generated)})
-        elif value in generated:
-            kept.append({title: generated[value]})
-        elif value not in OPTIONAL or (folder / value).is_file():
-            kept.append(entry)
-    return kept
+            replaced.append({title: with_generated(value, generated)})
+        else:
+            replaced.append({title: generated[value]} if value in generated else entry)
+    return replaced
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -110,7 +106,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if files.get_file_from_path(wanted) is not None:
             relative = posixpath.relpath(wanted, posixpath.dirname(path) or ".")
             return f"{match['open']}({relative}{'#' + anchor if anchor else ''})"
-        if wanted in OPTIONAL or (not inside.startswith("docs/") and (ROOT / inside).exists()):
+        if not inside.startswith("docs/") and (ROOT / inside).exists():
             return match["text"]
         return match[0]  # a broken link, which the strict build reports
 

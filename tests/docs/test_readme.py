@@ -56,15 +56,13 @@ def test_the_sentence_to_try_is_of_the_generated_language() -> None:
 
 
 def test_links_exist() -> None:
-    """Also those of the pages below docs; pages that are written elsewhere may be missing."""
-    import hooks
-
+    """Also those of the pages below docs."""
     pages = [ROOT / "README.md", ROOT / "RESULTS.md", *(ROOT / "docs").rglob("*.md")]
     for page in pages:
         text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
         targets = re.findall(r"\]\(([^)#\s]+)|src=\"([^\"]+)\"", text)
         for target in (first or second for first, second in targets):
-            if target.startswith("http") or Path(target).name in hooks.OPTIONAL:
+            if target.startswith("http"):
                 continue
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
 
