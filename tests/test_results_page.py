@@ -21,6 +21,7 @@ ELSEWHERE = {
     "tatoeba_75",
     "tatoeba_decoders",
     "toy_systems",
+    "wikitext2_any_order",
     "wikitext2_unk",
 }
 """Files of rows whose tables are on other pages: docs/learning.md, docs/decoding.md, docs/systems.md."""

@@ -6,13 +6,14 @@ from decoders import ROOT, rows
 
 PAGES = {
     ROOT / "docs" / "systems.md": ("toy_systems", "multi30k_systems"),
-    ROOT / "docs" / "learning.md": ("tatoeba_75",),
+    ROOT / "docs" / "learning.md": ("tatoeba_75", "wikitext2_any_order"),
 }
 """Which files of rows are shown on which page."""
 COLUMNS = {
     "toy_systems": ("training", "decoding", "BLEU"),
     "multi30k_systems": ("system", "steps", "decoding", "sacreBLEU", "chrF"),
     "tatoeba_75": ("run", "minutes", "decoding", "calls", "sacreBLEU", "chrF"),
+    "wikitext2_any_order": ("system", "CPU minutes", "decoding", "bits per token", "Diversity", "token entropy"),
 }
 
 
@@ -26,8 +27,25 @@ def decoding(row: dict[str, Any]) -> str:
     return f"`{row['strategy']}`" + (f", {row['steps']} iterations" if row.get("steps") else "")
 
 
+def open_ended_line(row: dict[str, Any]) -> str:
+    """One line of a table of language models; a likelihood belongs to the run, so one of its rows has it."""
+    bits, metrics = row["metrics"].get("bits_per_token"), row["metrics"]
+    kind = bits and f"{bits['value']:.2f} ± {bits['error']:.2f} ({bits['signature'].split('|')[0]})"
+    steps = f", {row['steps']} iterations" if row.get("steps") else ""
+    cells = [
+        f"`{row['system']}`",
+        f"{row['training']['cpu_seconds'] / 60:.0f}",
+        f"`{row['strategy']}`{steps}",
+        kind or "",
+    ]
+    cells += [f"{metrics['diversity']['value']:.2f}", f"{metrics['token_entropy']['value']:.2f}"]
+    return f"| {' | '.join(cells)} |\n"
+
+
 def line(name: str, row: dict[str, Any]) -> str:
     """One line of a table."""
+    if name == "wikitext2_any_order":
+        return open_ended_line(row)
     training, scores = row["training"], [f"{value(row, metric):.2f}" for metric in ("sacrebleu", "chrf")]
     if name == "toy_systems":
         cells = [f"`{' '.join(training['overrides'])}`", decoding(row), scores[0]]
@@ -48,7 +66,9 @@ def with_tables(page: str, names: tuple[str, ...]) -> str:
         begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
         before, rest = page.split(begin)
         head = f"| {' | '.join(COLUMNS[name])} |\n|{' --- |' * len(COLUMNS[name])}\n"
-        found = sorted(rows(name), key=lambda row: -value(row, "sacrebleu"))
+        found = rows(name)
+        if "sacrebleu" in found[0]["metrics"]:
+            found.sort(key=lambda row: -value(row, "sacrebleu"))
         page = before + begin + head + "".join(line(name, row) for row in found) + end + rest.split(end)[1]
     return page
 
