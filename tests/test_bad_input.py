@@ -190,6 +190,38 @@ GENERATE: list[tuple[list[str], str]] = [
     ([RUN, "split=test"], "Could not override 'split'"),
 ]
 
+SYSTEMS = {"levt": [], "disco": [], "cdcd": ["model.embedding=8", "model.layers=1"], "ar": [], "ar_lm": []}
+"""Further overrides of the runs of other systems, ``{world}/<system>``."""
+LEVT, DISCO, CDCD, AR, AR_LM = (f"ckpt={{world}}/{system}" for system in SYSTEMS)
+EVALUATE_SYSTEMS: list[tuple[list[str], str]] = [
+    ([LEVT, "decoding=rdm"], "system=levt needs decoding=levenshtein, not rdm"),
+    ([LEVT, "likelihood=2"], "likelihood: LevenshteinSystem has no likelihood; leave it out"),
+    ([LEVT, "rescore={world}/ar"], "has no candidates to choose from: decoding=levenshtein decodes one text"),
+    ([LEVT, "decoding.length_candidates=2"], "takes no such value; it takes name, steps, placeholder_penalty"),
+    ([DISCO, "decoding=rdm"], "system=disco needs decoding=easy_first, not rdm"),
+    ([DISCO, "decoding.length_candidates=1000"], "but there are only 63 lengths"),
+    ([DISCO, "rescore={world}/levt"], "is a run of system levt; name a run of system=ar"),
+    ([CDCD, "decoding=rdm"], "system=cdcd needs decoding=cdcd or decoding=cdcd_mbr, not rdm"),
+    ([CDCD, "likelihood=all"], "likelihood: CDCDSystem has no likelihood; leave it out"),
+    ([CDCD, "selection=length_aware"], "selection: CDCD has no length head; leave it out"),
+    ([AR, "decoding=rdm"], "decoding=rdm does not fit an autoregressive model; use decoding=beam"),
+    ([AR, "decoding.steps=4"], "takes no such value; it takes name, beam_size, length_penalty"),
+    ([AR, "+decoding.guidance=2"], "decoding.guidance: rdm.decoding.beam.BeamSearch takes no such value"),
+    ([AR, "rescore={world}/ar"], "has no candidates to choose from: decoding=beam has no selection"),
+    ([AR_LM, "decoding=rdm"], "decoding=rdm does not fit system=ar_lm; use decoding=left_to_right"),
+    ([RUN, "rescore={world}/ar_lm"], "is a run of system ar_lm; name a run of system=ar"),
+    ([RUN, "decoding.guidance=2"], "decoding.guidance=2 needs a run trained with system.source_dropout above 0"),
+]
+SCORE = ["score=true", "input={world}/file", "targets={world}/file", "output={world}/scores.tsv"]
+GENERATE_SYSTEMS: list[tuple[list[str], str]] = [
+    ([LEVT, "template='_ _'"], "template: the Levenshtein Transformer chooses the positions of its tokens itself"),
+    ([LEVT, "nbest=2"], "nbest=2, but decoding=levenshtein decodes 1 candidates per source"),
+    ([LEVT, *SCORE], "score: LevenshteinSystem has no likelihood"),
+    ([DISCO, "nbest=9"], "nbest=9, but decoding=easy_first decodes 5 candidates per source"),
+    ([CDCD, "template='_ _'", "trace=true"], "template: CDCD cannot fill blanks"),
+    ([AR, "template='_ _'"], "template: an autoregressive model cannot fill blanks"),
+]
+
 MODULES: list[tuple[list[str], str]] = [
     (["rdm.report"], "required: paths; python -m rdm.report --help lists the options"),
     (["rdm.report", "nowhere"], "nowhere does not exist; name run folders, sweep folders or results files"),
@@ -241,14 +273,22 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return world
 
 
+@pytest.fixture(scope="module")
+def systems(world: Path) -> Path:
+    """The same folder with runs of other systems."""
+    for system, overrides in SYSTEMS.items():
+        short = ["trainer.max_steps=1", "callbacks.sampling=null"]
+        script("train.py", f"system={system}", *SMALL, *short, *overrides, f"hydra.run.dir={world / system}")
+    return world
+
+
 def listing(world: Path) -> set[tuple[str, int]]:
     """All files a mistake could leave behind or touch."""
     touched = {(str(file), file.stat().st_mtime_ns if file.is_file() else 0) for file in world.rglob("*")}
     return touched | {(str(file), 0) for file in (*ROOT.glob("[!.]*"), *(ROOT / "outputs").glob("*"))}
 
 
-@pytest.mark.parametrize(("name", "overrides", "message"), WRONG_USES)
-def test_wrong_use(name: str, overrides: list[str], message: str, world: Path) -> None:
+def assert_refused(name: str, overrides: list[str], message: str, world: Path) -> None:
     """Exit code 2, one line on stderr, and every file as it was."""
     # A use that is wrongly taken for a right one should at least end soon.
     small = SMALL if not any(override.startswith("data=") for override in overrides) else []
@@ -261,6 +301,20 @@ def test_wrong_use(name: str, overrides: list[str], message: str, world: Path) -
     assert line.startswith("error: ")
     assert message.replace("{world}", str(world)) in line
     assert after == before
+
+
+@pytest.mark.parametrize(("name", "overrides", "message"), WRONG_USES)
+def test_wrong_use(name: str, overrides: list[str], message: str, world: Path) -> None:
+    assert_refused(name, overrides, message, world)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "overrides", "message"),
+    [*(("evaluate.py", *use) for use in EVALUATE_SYSTEMS), *(("generate.py", *use) for use in GENERATE_SYSTEMS)],
+)
+def test_wrong_use_of_other_systems(name: str, overrides: list[str], message: str, systems: Path) -> None:
+    assert_refused(name, overrides, message, systems)
 
 
 def test_there_are_many_wrong_uses() -> None:

@@ -122,9 +122,7 @@ def run_and_write(
     file = Path(output)
     check_writable(file)
     with ResumableResults(file, settings) as store:
-        if file.exists() and not store.done:
-            store.remove()
-            raise UserError(f"output: {file} exists; delete it, or choose another file")
+        require(bool(store.done) or not file.exists(), f"output: {file} exists; delete it, or choose another file")
         announce(store, work, file)
         write_text(file, "".join(f"{line}\n" for line in format_results(work.run(store, label))))
         store.remove()

@@ -15,8 +15,6 @@ from rdm.app.targets import build
 from rdm.data.codec import Codec
 from rdm.data.module import TextDataModule
 from rdm.decoding.base import Decoding
-from rdm.decoding.gaussian import GaussianSampler
-from rdm.decoding.sampler import Sampler
 from rdm.describe import with_argument
 from rdm.errors import UserError, require
 from rdm.evaluation.batched_work import BatchedWork
@@ -109,10 +107,9 @@ class TrainedModel:
         name = f"rescore: {teacher.run.origin}"
         ar = isinstance(teacher.system, AutoregressiveSystem)
         require(ar, f"{name} is a run of system {teacher.name}; name a run of system=ar")
-        selects = isinstance(decoding, Sampler | GaussianSampler) and decoding.candidates > 1
-        require(
-            selects, f"{name} has no candidates to choose from: decoding={decoding.name} decodes one text per source"
-        )
+        several, nothing = decoding.candidates > 1, f"{name} has no candidates to choose from: decoding={decoding.name}"
+        require(several, f"{nothing} decodes one text per source")
+        require(hasattr(decoding, "selection"), f"{nothing} has no selection; it returns its best text")
         own = teacher.describe()
         origin = {key: own[key] for key in ("run", "recipe", "system", "checkpoint_step", "int8")}
         return with_argument(decoding, "selection", TeacherScore(teacher.system, teacher.codec, self.codec, origin))

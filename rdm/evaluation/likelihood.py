@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rdm.data.corpus import Split
 from rdm.data.module import TextDataModule
+from rdm.errors import UserError
 from rdm.evaluation.metrics.base import Metric
 from rdm.systems.base import System
 
@@ -38,9 +39,7 @@ def likelihood_metrics(
         batch.source, batch.target = batch.source.to(device), batch.target.to(device)
         likelihood = system.likelihood(batch, None if draws == "all" else draws, generator)
         if likelihood is None:
-            reason = f"{type(system).__name__} has no likelihood"
-            names = ("nats_per_token", "bits_per_token")
-            return [Metric(name, None, skipped=reason, settings=settings) for name in names]
+            raise UserError(f"likelihood: {type(system).__name__} has no likelihood; leave it out")
         nats.append(likelihood.nats.cpu())
         tokens.append(likelihood.tokens.cpu())
         kind = likelihood.kind

@@ -14,8 +14,8 @@ from rdm.locks import lock_or_refuse
 class ResumableResults:
     """The file ``<target>.partial``: a line with the settings of the command, then one line per finished batch.
 
-    A context manager that holds the lock of the file. After :meth:`remove` nothing is left of it. A last line without
-    line end was being written when the process was killed; it is discarded.
+    A context manager that holds the lock of the file. After :meth:`remove`, or if no batch was finished, nothing is
+    left of it. A last line without line end was being written when the process was killed; it is discarded.
 
     Args:
         target: the file or folder that the command writes when it has all results.
@@ -29,6 +29,7 @@ class ResumableResults:
         self.file = target.with_name(f"{target.name}.partial")
         self.settings = settings_hash(settings)
         self.done: dict[int, list[dict[str, Any]]] = {}
+        self._empty = True
 
     def __enter__(self) -> "ResumableResults":
         self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -44,10 +45,13 @@ class ResumableResults:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._empty:
+            self.remove()
         self._stream.close()
 
     def add(self, number: int, rows: list[dict[str, Any]]) -> None:
         """Store the results of batch ``number``; they are not kept in memory."""
+        self._empty = False
         self._write({"batch": number, "rows": rows})
 
     def remove(self) -> None:
@@ -63,6 +67,7 @@ class ResumableResults:
             header, *lines = [json.loads(line) for line in complete.splitlines()] or [None]
             found = None if header is None else header["settings"]
             self.done = {line["batch"]: line["rows"] for line in lines}
+            self._empty = not self.done
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(f"{self.file} is not a file of stored results; delete it") from error
         if found is None:

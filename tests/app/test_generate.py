@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ from rdm.app.model import Model
 from rdm.app.open_model import load
 from rdm.data.toy_language import ToyLanguage
 from rdm.decoding.base import Decoding
+from rdm.decoding.beam import BeamSearch
+from rdm.decoding.easy_first import EasyFirst
 from rdm.errors import UserError
 from rdm.evaluation import generation
+from tests.builders import tiny_disco
 from tests.scripts import script
 from tests.test_end_to_end import SMALL
 
@@ -247,6 +251,18 @@ def test_rescoring(rdm: Path, ar: Path, tmp_path: Path) -> None:
         ([f"ckpt={rdm}", "rescore=nowhere"], "rescore: nowhere does not exist"),
     ):
         assert message in script("evaluate.py", *overrides, code=2).stderr
+
+
+def test_a_teacher_replaces_any_selection(ar: Path) -> None:
+    """Not only that of samplers; a decoding with several texts but without a selection refuses a teacher."""
+    teacher = load(str(ar))
+    student = replace(teacher, system=tiny_disco(teacher.system.vocab))
+    chosen = student.choose_decoding(EasyFirst("easy_first", length_candidates=2), rescore=teacher)
+    assert chosen.describe()["selection"]["class"] == "TeacherScore"
+    with pytest.raises(UserError, match="decoding=easy_first decodes one text per source"):
+        student.choose_decoding(EasyFirst("easy_first", length_candidates=1), rescore=teacher)
+    with pytest.raises(UserError, match="decoding=beam has no selection; it returns its best text"):
+        teacher.choose_decoding(BeamSearch("beam", beam_size=3), rescore=teacher)
 
 
 def test_length_aware_selection(rdm: Path, ar: Path, tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ from rdm.data.codec import PairCodec
 from rdm.data.pairs import PairsDataModule
 from rdm.data.tokenizer import BytePairs
 from rdm.decoding.candidates import CandidateSet
+from rdm.decoding.easy_first import EasyFirst
+from rdm.decoding.euler import EulerSampler
 from rdm.describe import with_argument
 from rdm.systems.rescoring import TeacherScore
-from tests.builders import sampler, tiny_autoregressive, tiny_system, toy_data
+from tests.builders import sampler, tiny_autoregressive, tiny_cdcd, tiny_disco, tiny_system, toy_data
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +56,19 @@ def test_candidates_too_long_for_the_teacher_are_not_chosen(data: PairsDataModul
     assert torch.equal(scores.isfinite(), lengths <= limit)
 
 
-def test_description_of_a_decoding_with_a_teacher(data: PairsDataModule) -> None:
-    """The settings of the decoding name the teacher; the given decoding is unchanged."""
+STUDENTS = {
+    "cmlm": (lambda vocab: tiny_system(vocab, "cmlm"), sampler("cmlm", candidates=3)),
+    "disco": (tiny_disco, EasyFirst("easy_first", steps=2, length_candidates=3)),
+    "cdcd": (tiny_cdcd, EulerSampler("cdcd", steps=2, samples=3)),
+}
+
+
+@pytest.mark.parametrize("name", STUDENTS)
+def test_decoding_with_a_teacher(name: str, data: PairsDataModule) -> None:
+    """The teacher chooses among the same candidates; its name is in the settings, and the given decoding unchanged."""
     torch.manual_seed(0)
-    decoding, student = sampler("cmlm", candidates=3), tiny_system(data.vocab, "cmlm").eval()
+    make, decoding = STUDENTS[name]
+    student = make(data.vocab).eval()
     teacher = TeacherScore(tiny_autoregressive(data.vocab).eval(), data.codec, data.codec, {"run": "a", "step": 6})
     rescored = with_argument(decoding, "selection", teacher)
     assert rescored.describe() == {
@@ -66,7 +77,7 @@ def test_description_of_a_decoding_with_a_teacher(data: PairsDataModule) -> None
     }
     assert decoding.selection is not teacher
     source = data.codec.sources(data.questions("test").rows[:4])
-    best, own = student.generate(source, rescored), student.generate(source, decoding)
+    best, own = (student.generate(source, each, torch.Generator().manual_seed(0)) for each in (rescored, decoding))
     assert best.candidates is not None
     assert own.candidates is not None
     assert torch.equal(best.candidates.tokens, own.candidates.tokens)
