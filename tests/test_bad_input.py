@@ -195,14 +195,12 @@ SYSTEMS = {"levt": [], "disco": [], "cdcd": ["model.embedding=8", "model.layers=
 LEVT, DISCO, CDCD, AR, AR_LM = (f"ckpt={{world}}/{system}" for system in SYSTEMS)
 EVALUATE_SYSTEMS: list[tuple[list[str], str]] = [
     ([LEVT, "decoding=rdm"], "system=levt needs decoding=levenshtein, not rdm"),
-    ([LEVT, "likelihood=2"], "likelihood: LevenshteinSystem has no likelihood; leave it out"),
     ([LEVT, "rescore={world}/ar"], "has no candidates to choose from: decoding=levenshtein decodes one text"),
     ([LEVT, "decoding.length_candidates=2"], "takes no such value; it takes name, steps, placeholder_penalty"),
     ([DISCO, "decoding=rdm"], "system=disco needs decoding=easy_first, not rdm"),
     ([DISCO, "decoding.length_candidates=1000"], "but there are only 63 lengths"),
     ([DISCO, "rescore={world}/levt"], "is a run of system levt; name a run of system=ar"),
     ([CDCD, "decoding=rdm"], "system=cdcd needs decoding=cdcd or decoding=cdcd_mbr, not rdm"),
-    ([CDCD, "likelihood=all"], "likelihood: CDCDSystem has no likelihood; leave it out"),
     ([CDCD, "selection=length_aware"], "selection: CDCD has no length head; leave it out"),
     ([AR, "decoding=rdm"], "decoding=rdm does not fit an autoregressive model; use decoding=beam"),
     ([AR, "decoding.steps=4"], "takes no such value; it takes name, beam_size, length_penalty"),

@@ -57,15 +57,14 @@ def job(config: DictConfig) -> JobResult:
         print(f"{known['system']} {decoding}: already in {results}")
         return finish(config, model, results, known)
 
-    options = (config.split, config.limit, config.batch_size, config.likelihood, config.seed)
-    # Before decoding, because a system without a likelihood is refused.
-    likelihood = [] if config.likelihood is None else likelihood_metrics(model.system, data, *options)
     rows, label = questions.rows, str(decoding)
     outputs = decode_sources(model.system, decoding, model.codec, rows, config.batch_size, config.seed, label)
     hypotheses = results.parent / "hypotheses" / f"{settings_hash(settings)}.jsonl"
     write_hypotheses(hypotheses, questions.sources, questions.references, outputs)
     metrics = [scorer(outputs.texts, questions.references, questions.sources, outputs.candidates) for scorer in scorers]
-    metrics += likelihood
+    if config.likelihood is not None:
+        options = (config.split, config.limit, config.batch_size, config.likelihood, config.seed)
+        metrics += likelihood_metrics(model.system, data, *options)
     row = {
         **settings,
         "evaluation": evaluation,

@@ -8,6 +8,7 @@ only, all of which see the same ones.
 
 from abc import ABC, abstractmethod
 from itertools import repeat
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,7 +38,7 @@ class ReadsInOrder(NetworkWrapper, ABC):
         """Return where in ``tokens [R, N]`` (bool) a given token is read before all others."""
 
     @abstractmethod
-    def states(self, tokens: Tensor, at: Tensor, following: Tensor, attend: Attend, memory: Memory | None) -> Tensor:
+    def states(self, tokens: Tensor, at: Tensor, following: Tensor, attend: Attend, memory: Any) -> Tensor:
         """Run the network.
 
         Args:
@@ -51,7 +52,7 @@ class ReadsInOrder(NetworkWrapper, ABC):
             states ``[R, N, D]`` of the places.
         """
 
-    def in_order(self, tokens: Tensor, order: Tensor, memory: Memory | None, positions: Positions) -> Logits:
+    def in_order(self, tokens: Tensor, order: Tensor, memory: Any, positions: Positions) -> Logits:
         """Return logits of each token given those before it in an order.
 
         Args:
@@ -66,9 +67,7 @@ class ReadsInOrder(NetworkWrapper, ABC):
         following = torch.cat([order[:, 1:], order[:, -1:]], 1)
         return self.network.project(self.states(tokens, order, following, attend_causally, memory), positions)
 
-    def forward(
-        self, x_t: Tensor, t: Tensor, memory: Memory | None = None, positions: Positions | None = None
-    ) -> Logits:
+    def forward(self, x_t: Tensor, t: Tensor, memory: Any = None, positions: Positions | None = None) -> Logits:
         """Return logits at masked positions, each given all tokens of its row that are not masked.
 
         Visible tokens are read from left to right, after those of :meth:`read_first`. The last of them is read once for
@@ -84,7 +83,7 @@ class ReadsInOrder(NetworkWrapper, ABC):
             require(bool((x_t == self.network.vocab.mask)[positions].all()), MASKS_ONLY)
         return self.network.project(self.states_of_masks(x_t, memory), positions)
 
-    def states_of_masks(self, x_t: Tensor, memory: Memory | None) -> Tensor:
+    def states_of_masks(self, x_t: Tensor, memory: Any) -> Tensor:
         """Return states ``[R, N, D]``, by which masked tokens of ``x_t [R, N]`` are predicted."""
         masked, pad = x_t == self.network.vocab.mask, x_t == self.network.vocab.pad
         number = torch.arange(x_t.shape[1], device=x_t.device)
@@ -132,7 +131,7 @@ class AnyOrderDenoiser(ReadsInOrder):
         """``<eos>``: its position is the length."""
         return tokens == self.network.vocab.eos
 
-    def states(self, tokens: Tensor, at: Tensor, following: Tensor, attend: Attend, memory: Memory | None) -> Tensor:
+    def states(self, tokens: Tensor, at: Tensor, following: Tensor, attend: Attend, memory: Any) -> Tensor:
         last = (tokens != self.network.vocab.pad).sum(1, keepdim=True) - 1  # position of <eos>
         x = self.network.target_embedding.at(tokens.gather(1, at), at) + self.from_end.look_up((last - at).clamp(min=0))
         asked = self.next_from_start.look_up(following) + self.next_from_end.look_up((last - following).clamp(min=0))
@@ -166,13 +165,13 @@ class OpenEndedAnyOrderDenoiser(ReadsInOrder):
     def read_first(self, tokens: Tensor) -> Tensor:
         return torch.zeros_like(tokens, dtype=torch.bool)
 
-    def states(self, tokens: Tensor, at: Tensor, following: Tensor, attend: Attend, memory: Memory | None) -> Tensor:
+    def states(self, tokens: Tensor, at: Tensor, following: Tensor, attend: Attend, memory: Any) -> Tensor:
         distance = following - at
         told = self.distance.look_up(distance + self.max_length) * (distance != 1)[..., None]
         x = self.network.embed(tokens.gather(1, at)) + told
         return self.network(x, repeat(attend), at, queries=(following - 1).clamp(min=0))
 
-    def states_of_masks(self, x_t: Tensor, memory: Memory | None) -> Tensor:
+    def states_of_masks(self, x_t: Tensor, memory: Any) -> Tensor:
         return super().states_of_masks(self.from_start(x_t), memory)[:, 1:]
 
     def from_start(self, tokens: Tensor) -> Tensor:

@@ -54,8 +54,9 @@ class AnyOrder(DenoisingSystem):
         label_smoothing: float,
         **parts: Any,
     ) -> None:
-        objective: Any = ReweightedCrossEntropy(Original(), label_smoothing)
-        super().__init__(vocab=vocab, process=process, denoiser=denoiser, copies=Single(), objective=objective, **parts)
+        objective = ReweightedCrossEntropy(Original(), label_smoothing)
+        parts |= {"denoiser": denoiser, "copies": Single(), "objective": objective}
+        super().__init__(vocab=vocab, process=process, **parts)
         self.order, self.label_smoothing = order, label_smoothing
 
     def text_loss(self, text: Tensor, free: Tensor, memory: Memory | None, generator: torch.Generator | None) -> Term:

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from rdm.errors import UserError
 from rdm.evaluation.likelihood import likelihood_metrics, ratio
 from rdm.systems.base import System
 from tests.builders import RECIPES, batch_of, tiny_system, toy_data
@@ -74,7 +73,8 @@ def test_zero_weights_give_the_uniform_likelihood() -> None:
     assert found.tokens.tolist() == [learned - 1] * 4000  # text and <eos>
 
 
-def test_system_without_likelihood_is_refused() -> None:
+def test_system_without_likelihood_is_skipped() -> None:
+    """The value is missing, not 0."""
 
     class NoLikelihood(System):
         def __init__(self) -> None:
@@ -87,5 +87,6 @@ def test_system_without_likelihood_is_refused() -> None:
         def generate(self, source, decoding, generator=None, observer=None):  # type: ignore[no-untyped-def]
             raise AssertionError("not used")
 
-    with pytest.raises(UserError, match="likelihood: NoLikelihood has no likelihood; leave it out"):
-        likelihood_metrics(NoLikelihood(), toy_data(), "test", None, 4, "all", 1)
+    for metric in likelihood_metrics(NoLikelihood(), toy_data(), "test", None, 4, "all", 1):
+        assert metric.value is None
+        assert metric.skipped == "NoLikelihood has no likelihood"
