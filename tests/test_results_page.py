@@ -21,6 +21,7 @@ ELSEWHERE = {
     "tatoeba_75",
     "tatoeba_decoders",
     "toy_systems",
+    "tatoeba_guidance",
     "wikitext2_any_order",
     "wikitext2_unk",
 }
