@@ -39,7 +39,8 @@ def test_experiments(name: str) -> None:
     check_types(composed)
     check_parts(composed)
     family, system = name.split("/")
-    assert family in ("local", "smoke") or composed.name.removesuffix("_lm") == system.removesuffix("_plus")
+    named = system.removesuffix("_plus").removesuffix("_decoder")
+    assert family in ("local", "smoke") or composed.name.removesuffix("_lm") == named
     low, high = KINDS.get(composed.model._target_.rpartition(".")[2], MILLIONS.get(family, (0, 1)))
     low, high = (770, 780) if system == "gpt2_large" else (low, high)
     low, high = (0, 1) if family == "toy" else (low, high)

@@ -47,6 +47,8 @@ class PointDecoder(PointTransformer):
 class SeqDiffuSeqDenoiser(PointDecoder, SelfConditionedDiffuSeq):
     """Predicts clean word embeddings in a decoder, with self-conditioning.
 
+    >>> import torch
+    >>> from rdm.vocab import Vocab
     >>> denoiser = SeqDiffuSeqDenoiser(0.5, vocab=Vocab(size=9), embedding=4, dim=8, heads=2, layers=1, max_length=6)
     >>> source = denoiser.encode(torch.tensor([[2, 5, 6, 3]]))
     >>> denoiser(torch.zeros(1, 8, 4), t=torch.tensor([3]), source=source).shape
@@ -57,6 +59,8 @@ class SeqDiffuSeqDenoiser(PointDecoder, SelfConditionedDiffuSeq):
 class CDCDDecoder(PointDecoder, CDCDDenoiser):
     """Predicts the words behind noised points in a decoder.
 
+    >>> import torch
+    >>> from rdm.vocab import Vocab
     >>> denoiser = CDCDDecoder(Vocab(size=9), 4, 8, 16, heads=2, layers=1, max_length=6)
     >>> source = denoiser.encode(torch.tensor([[2, 5, 6, 3]]))
     >>> denoiser(torch.zeros(1, 8, 4), torch.tensor([3.0]), source).shape

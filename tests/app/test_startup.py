@@ -130,7 +130,7 @@ def test_completion() -> None:
     assert complete("experiment=toy/ab") == ["experiment=toy/absorbing"]
     assert complete("seed=2 experiment=") == [f"experiment={name}" for name in choices("experiment")]
     assert complete("experiment=toy_text/") == [
-        f"experiment=toy_text/{name}" for name in ("absorbing", "ar", "rdm_absorbing")
+        f"experiment=toy_text/{name}" for name in ("absorbing", "any_order", "ar", "rdm_absorbing")
     ]
     assert complete("reweighting=") == ["reweighting=constant", "reweighting=linear", "reweighting=original"]
     assert complete("optimizer.l") == ["optimizer.lr="]

@@ -35,6 +35,8 @@ def test_daemons_end_when_the_tests_are_killed(tmp_path: Path) -> None:
     assert holder.stdout.readline() == "started\n"
     children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
     assert len(children) == 1
+    # Only then will the kernel kill it with its parent.
+    wait_until(lambda: Path(f"/proc/{children[0]}/comm").read_text() == "sleep\n", "the daemon has started", 10)
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait(10)
     wait_until(lambda: not is_running(children[0]), "the daemon has ended", 10)

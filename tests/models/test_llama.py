@@ -102,7 +102,7 @@ def test_block_by_formula() -> None:
             gathered[n, head] = weights @ v[:, head]
     x1 = x + gathered @ block.attention.out.weight.T
     expected = x1 + block.feed_forward(block.feed_forward_norm(x1))
-    torch.testing.assert_close(block(x, rotary, attend_everywhere), expected)
+    torch.testing.assert_close(block(x, rotary, rotary, attend_everywhere), expected)
 
 
 def test_causal_attention_sees_no_later_token() -> None:

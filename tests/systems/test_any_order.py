@@ -114,8 +114,8 @@ def test_block_orders_are_what_the_decoder_visits(calls: int) -> None:
 def test_given_tokens_come_first_and_padding_last(system: AnyOrderSystem) -> None:
     unknown = TARGET.clone()
     unknown[0, 3] = VOCAB.unk
-    order, places = system.draw_order(unknown, seeded(0))
     free = system.process.learnable(unknown)
+    order, places = system.draw_order(unknown, free, seeded(0))
     given = 2 + int(not free[0, 3])
     assert order[0, :given].tolist() == ([5, 0, 3] if given == 3 else [5, 0])
     assert order[0, 6] == 6
