@@ -23,7 +23,7 @@ from rdm.decoding.convergence import Converged
 from rdm.decoding.guidance import Denoise, Guided
 from rdm.decoding.proposal import Proposal
 from rdm.decoding.schedule import DecodingSchedule
-from rdm.decoding.search import Particles, Resampling
+from rdm.decoding.search import Search
 from rdm.decoding.transition import Outcome, Progress, Start, State, Transition
 from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
@@ -80,7 +80,7 @@ class Sampler(IteratedDecoding):
         stop_on_convergence: end a row when the network's guess was the same this many times in a row (see
             :class:`~rdm.decoding.convergence.Converged`); None never does.
         guidance: scale of classifier-free guidance (see :class:`~rdm.decoding.guidance.Guided`); 1 is none.
-        search: resampling of candidates while decoding; None does not.
+        search: replaces candidates by better ones while decoding; None does not.
 
     Example: a process with four steps and a "network" that is certain of token 5.
 
@@ -119,7 +119,7 @@ class Sampler(IteratedDecoding):
         token_cache: int | None = None,
         stop_on_convergence: int | None = None,
         guidance: float = 1.0,
-        search: Particles | None = None,
+        search: Search | None = None,
         max_tokens: int | None = None,
     ) -> None:
         require(steps >= 1, f"decoding.steps must be at least 1, got {steps}")
@@ -142,6 +142,7 @@ class Sampler(IteratedDecoding):
         require(
             search is None or self.samples > 1, "decoding.search resamples candidates: set decoding.samples above 1"
         )
+        require(search is None or prune_after is None, "decoding.prune_after and decoding.search: use only one of them")
         require(block is not None or not block_cache, "decoding.block_cache=true needs decoding.block")
         require(token_cache is None or token_cache >= 1, f"decoding.token_cache must be at least 1, got {token_cache}")
         require(token_cache is None or not block_cache, "decoding.token_cache and block_cache: use only one of them")
@@ -175,6 +176,8 @@ class Sampler(IteratedDecoding):
         """Raise a :class:`~rdm.errors.UserError` if the transition does not fit the noise or steps of ``process``."""
         nothing, transition = torch.zeros(0, 0, dtype=torch.bool), self.reverse_process
         transition.check_noise(process)
+        if self.search is not None:
+            self.search.check(transition, process, samples_per_length(self.samples, self.length_candidates))
         # With a generator of its own: the global random state stays as it is.
         transition.plan(Start(process, self.steps, nothing, generator=torch.Generator()))
 
@@ -210,9 +213,10 @@ class Sampler(IteratedDecoding):
         lengths, calls = free.sum(1), torch.zeros_like(rows)
         memo: dict[str, Any] = {}
         plan = transition.plan(Start(process, self.steps, free, memo, generator))
-        resampling = None
+        search = None
         if self.search is not None:
-            resampling = Resampling(self.search, self.selection, canvas.sources, canvas.candidates, rows)
+            width = max(self.samples // self.length_candidates, 1)
+            search = self.search.start(self.selection, canvas.sources, rows, canvas.candidates, width)
         iterations = len(plan) - 1
         for iteration, (t, s) in enumerate(pairwise(plan), 1):
             progress = Progress(
@@ -249,14 +253,14 @@ class Sampler(IteratedDecoding):
                 sample=partial(self.proposal.sample, elapsed=elapsed, generator=generator),
             )
             outcome = transition.step(state)
+            finished = transition.finished(state, outcome)
+            if search is not None:
+                outcome = search(state, outcome, finished or iteration == iterations)
             if observer is not None:
                 observer(state, outcome)
             tokens, denoised, stored = outcome.tokens, outcome.denoised, outcome.stored
-            if transition.finished(state, outcome):
+            if finished:
                 break
-            if resampling is not None and resampling.search.due(iteration, iterations):
-                parents = resampling.parents(state, outcome)
-                tokens, denoised, stored = (x[parents] for x in (tokens, denoised, stored))
             if self.prune_after == iteration < iterations and canvas.candidates > self.keep_candidates:
                 kept = best_candidates(state, canvas.candidates, self.keep_candidates)
                 rows, tokens, denoised, stored, free = (x[kept] for x in (rows, tokens, denoised, stored, free))

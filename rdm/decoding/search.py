@@ -1,5 +1,11 @@
-"""Search by resampling: candidates with a low reward are replaced by copies of better ones while decoding."""
+"""Search: candidates are replaced by better ones while decoding.
 
+>>> Particles(every=2).due(iteration=4, last=False), Particles(every=2).due(iteration=10, last=True)
+(True, False)
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -7,12 +13,42 @@ from torch import Tensor
 
 from rdm.decoding.candidates import CandidateSet, Selection, mean_score
 from rdm.decoding.proposal import sample_ids
-from rdm.decoding.transition import Outcome, State
+from rdm.decoding.transition import Outcome, State, Transition
 from rdm.describe import Described, with_argument
+from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 
+Replace = Callable[[State, Outcome, bool], Outcome]
+"""Replaces the rows of an outcome by better ones, and rearranges the memo of the transition alike; called after every
+iteration, with True after the last one."""
 
-class Particles(Described):
+
+class Search(Described, ABC):
+    """Replaces the candidates of a source by better ones while decoding."""
+
+    def check(self, transition: Transition, process: DiffusionProcess, samples: Sequence[int]) -> None:
+        """Raise a :class:`~rdm.errors.UserError` if the search makes no sense for a decoding: by default never.
+
+        Args:
+            transition: the reverse step.
+            process: the process of the trained model.
+            samples: number of candidates of each length.
+        """
+
+    @abstractmethod
+    def start(self, selection: Selection, sources: Tensor | None, rows: Tensor, candidates: int, width: int) -> Replace:
+        """Begin a decoding.
+
+        Args:
+            selection: chooses among the decoded candidates.
+            sources: ``[B, S]`` sources, or None if a reward does not read them.
+            rows: ``[R]`` indices of the rows at the start.
+            candidates: number of rows per source at the start.
+            width: number of candidates of one length, which are consecutive rows.
+        """
+
+
+class Particles(Search):
     """Feynman-Kac steering: every few iterations candidates are resampled by ``exp(scale (r - r_before))``.
 
     The reward ``r`` is that of the candidate's current guess (denoised tokens and proposals) by a
@@ -24,9 +60,6 @@ class Particles(Described):
         every: number of iterations between two resamplings.
         scale: inverse temperature of the reward; 0 resamples without preference.
         reward: scores candidates; None uses ``decoding.selection``, for example a teacher (``rescore=<run>``).
-
-    >>> Particles(every=2).due(iteration=4, iterations=10), Particles(every=2).due(iteration=10, iterations=10)
-    (True, False)
     """
 
     def __init__(self, every: int = 2, scale: float = 10.0, reward: Selection | None = None) -> None:
@@ -34,9 +67,12 @@ class Particles(Described):
         require(scale >= 0, f"decoding.search.scale must be 0 or greater, got {scale}")
         self.every, self.scale, self.reward = every, scale, reward
 
-    def due(self, iteration: int, iterations: int) -> bool:
+    def start(self, selection: Selection, sources: Tensor | None, rows: Tensor, candidates: int, width: int) -> Replace:
+        return Resampling(self, selection, sources, candidates, rows)
+
+    def due(self, iteration: int, last: bool) -> bool:
         """Return whether candidates are resampled after this iteration: not after the last, when one is selected."""
-        return iteration % self.every == 0 and iteration < iterations
+        return iteration % self.every == 0 and not last
 
     def parents(
         self, candidates: CandidateSet, free: Tensor, before: Tensor, generator: torch.Generator | None
@@ -81,6 +117,11 @@ class Resampling:
         self.sources, self.count = sources, len(rows) // candidates
         self.rewards = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
 
+    def __call__(self, state: State, outcome: Outcome, last: bool) -> Outcome:
+        if not self.search.due(state.iteration, last):
+            return outcome
+        return take_rows(outcome, self.parents(state, outcome))
+
     def parents(self, state: State, outcome: Outcome) -> Tensor:
         """Return the row ``[R]`` that each row is replaced by, and rearrange the memo of the transition alike."""
         groups = (self.count, -1)
@@ -100,6 +141,11 @@ class Resampling:
         permutation[state.rows] = state.rows[parents]
         permute_memo(state.memo, permutation)
         return parents
+
+
+def take_rows(outcome: Outcome, rows: Tensor) -> Outcome:
+    """Return the ``rows [R]`` of an outcome."""
+    return Outcome(outcome.tokens[rows], outcome.denoised[rows], outcome.stored[rows], outcome.action[rows])
 
 
 def permute_memo(memo: dict[str, Any], parents: Tensor) -> None:

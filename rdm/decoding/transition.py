@@ -239,3 +239,33 @@ def require_text_noise(process: DiffusionProcess, instead: str) -> None:
     noise = process.noise
     outside = float(noise.probs[~noise.learnable].sum())
     require(outside < 1, f"decoding: this transition needs noise that looks like text, not masks; use {instead}")
+
+
+def asks_again(transition: Transition, process: DiffusionProcess) -> bool:
+    """Whether ``transition`` calls the network at a token that is denoised already, tried on a row with one.
+
+    >>> from rdm.decoding.routing import Commit, Unconditional
+    >>> from rdm.diffusion.noise import Absorbing
+    >>> from rdm.diffusion.schedule import Linear
+    >>> from rdm.vocab import Vocab
+    >>> process = DiffusionProcess(Linear(num_steps=4), Absorbing(Vocab(size=9)))
+    >>> asks_again(Commit(), process), asks_again(Unconditional(), process)
+    (False, True)
+    """
+    both = torch.ones(1, 2, dtype=torch.bool)
+    denoised = torch.tensor([[True, False]])
+    progress = Progress(
+        process=process,
+        iteration=1,
+        iterations=2,
+        t=process.num_steps,
+        s=process.num_steps - 1,
+        tokens=process.noise.sample(torch.zeros(1, 2, dtype=torch.long)),
+        free=both,
+        denoised=denoised,
+        stored=torch.zeros(1, 2),
+        count=torch.tensor([2]),
+        noise_rate=0.5,
+        rows=torch.tensor([0]),
+    )
+    return bool((transition.active(progress) & denoised).any())

@@ -9,7 +9,7 @@ from torch.nn import functional
 from rdm.cross_entropy import compute_logits, smoothed_cross_entropy
 from rdm.data.batch import Batch
 from rdm.decoding.base import Decoding
-from rdm.decoding.transition import Progress, Transition
+from rdm.decoding.transition import asks_again
 from rdm.diffusion.copies import Single
 from rdm.diffusion.objective import ReweightedCrossEntropy
 from rdm.diffusion.orders import DenoisingOrder
@@ -158,32 +158,3 @@ class AnyOrderSystem(AnyOrder, DiffusionSystem):
 
     def _length_nats(self, batch: Batch, memory: Memory) -> Tensor:
         return length_nats(self.denoiser.length_logits(memory).float(), batch.target, self.vocab)
-
-
-def asks_again(transition: Transition, process: DiffusionProcess) -> bool:
-    """Whether ``transition`` calls the network at a token that is denoised already, tried on a row with one.
-
-    >>> from rdm.decoding.routing import Commit, Unconditional
-    >>> from rdm.diffusion.noise import Absorbing
-    >>> from rdm.diffusion.schedule import Linear
-    >>> process = DiffusionProcess(Linear(num_steps=4), Absorbing(Vocab(size=9)))
-    >>> asks_again(Commit(), process), asks_again(Unconditional(), process)
-    (False, True)
-    """
-    both = torch.ones(1, 2, dtype=torch.bool)
-    denoised = torch.tensor([[True, False]])
-    progress = Progress(
-        process=process,
-        iteration=1,
-        iterations=2,
-        t=process.num_steps,
-        s=process.num_steps - 1,
-        tokens=process.noise.sample(torch.zeros(1, 2, dtype=torch.long)),
-        free=both,
-        denoised=denoised,
-        stored=torch.zeros(1, 2),
-        count=torch.tensor([2]),
-        noise_rate=0.5,
-        rows=torch.tensor([0]),
-    )
-    return bool((transition.active(progress) & denoised).any())
