@@ -62,12 +62,14 @@ class _Hypotheses:
         count = outcome.denoised.sum(1, keepdim=True).clamp(min=1)
         proposed = mean_score(outcome.stored, outcome.denoised).masked_fill(self.repeats(outcome), float("-inf"))
         replaced = proposed[:, None] + (log_probs - outcome.stored[..., None]).flatten(1) / count
-        # The best continuations of every hypothesis [R, W], and among these those of every length [R / W, W].
-        scores, choice = torch.cat([proposed[:, None], replaced], 1).topk(self.width)
-        scores, index = scores.view(-1, self.width**2).topk(self.width)
+        # The best continuations of every hypothesis [R, <= W], and among these those of every length [R / W, W].
+        continuations = torch.cat([proposed[:, None], replaced], 1)
+        each = min(self.width, continuations.shape[1])
+        scores, choice = continuations.topk(each)
+        scores, index = scores.view(-1, self.width * each).topk(self.width)
         first = torch.arange(len(index), device=index.device)[:, None] * self.width
-        parents = (first + index // self.width).flatten()
-        choice = choice[parents, index.flatten() % self.width].masked_fill(scores.flatten().isneginf(), 0)
+        parents = (first + index // each).flatten()
+        choice = choice[parents, index.flatten() % each].masked_fill(scores.flatten().isneginf(), 0)
         permute_memo(state.memo, parents)
         outcome, entry = take_rows(outcome, parents), (choice - 1).clamp(min=0)[:, None]
         columns = torch.arange(outcome.tokens.shape[1], device=index.device)

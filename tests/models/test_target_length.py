@@ -6,7 +6,7 @@ from torch import nn
 
 from rdm.models.denoiser import Seq2SeqDenoiser
 from rdm.models.layers import Timeless
-from rdm.models.length import LengthHead, SourceLengthHead
+from rdm.models.length import LengthHead, PooledLengthHead, SourceLengthHead
 from rdm.models.target_length import LengthVector, PositionsFromEnd, TargetLength, Untold
 from rdm.systems.diffusion import DiffusionSystem
 from rdm.vocab import Vocab
@@ -71,3 +71,17 @@ def test_source_length_head() -> None:
     assert torch.equal(head(states, mask), expected)
     head.table.copy_(torch.arange(6.0)[:, None].expand(6, 4))
     torch.testing.assert_close(head(states, mask), expected + torch.tensor([[2.0], [5.0], [5.0]]))
+
+
+@torch.no_grad()
+def test_pooled_length_head_counts() -> None:
+    """Padding has no influence, and two sources with the same mean but another number of tokens differ."""
+    torch.manual_seed(0)
+    head = PooledLengthHead(dim=4, max_length=9)
+    state = torch.randn(4)
+    mask = torch.arange(6) < torch.tensor([[2], [2], [5]])
+    states = torch.where(mask[..., None], state, torch.randn(3, 6, 4))
+    logits = head(states, mask)
+    torch.testing.assert_close(logits[0], logits[1])
+    assert not torch.allclose(logits[0], logits[2])
+    assert not torch.allclose(head(0 * states, mask)[0], logits[0]), "the states matter, not only the source length"
