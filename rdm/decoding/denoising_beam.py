@@ -94,7 +94,7 @@ class _Hypotheses:
         return tokens, log_probs
 
     def repeats(self, outcome: Outcome) -> Tensor:
-        """Return which hypotheses ``[R]`` equal an earlier one of their length, as all do before the first iteration."""
+        """Return which hypotheses ``[R]`` equal an earlier one of their length, as all do at the start."""
         rows = outcome.tokens.view(-1, self.width, outcome.tokens.shape[1])
         equal = (rows[:, :, None] == rows[:, None]).all(3)
         return equal.tril(diagonal=-1).any(2).flatten()
