@@ -30,7 +30,7 @@ def job(config: DictConfig) -> JobResult:
     """Decode a split, append a row to the results; in a sweep, existing rows are skipped."""
     check_evaluation(config)
     model = load_configured(config)
-    decoding = model.decoding(config.decoding, load_teacher(config))
+    decoding = model.decoding(config.decoding, load_teacher(config, model))
     typed = overridden_keys("data")
     data_config = model.data_config(config.data, typed)
     scorers = build_scorers(config, data_config.data)

@@ -28,7 +28,7 @@ def job(config: DictConfig) -> Page | None:
     if config.score:
         score_lines(model, config)
         return None
-    decoding = model.decoding(config.decoding, load_teacher(config))
+    decoding = model.decoding(config.decoding, load_teacher(config, model))
     check_nbest(config.nbest, decoding)
     if use == "distil":
         distil(model, decoding, config)

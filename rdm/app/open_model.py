@@ -69,9 +69,11 @@ def load_configured(config: DictConfig) -> Model:
     return load(config.ckpt, **options)
 
 
-def load_teacher(config: DictConfig) -> Model | None:
-    """The model that ``rescore=<run>`` names, or None."""
+def load_teacher(config: DictConfig, model: Model) -> Model | None:
+    """The model that ``rescore=<run>`` names, ``model`` itself for ``rescore=self``, or None."""
     if config.rescore is None:
         return None
+    if config.rescore == "self":
+        return model
     run = RunFolder.open(config.rescore, key="rescore", trust=trusted_packages(config.trust))
     return load_run(run, device=config.device)

@@ -26,7 +26,6 @@ from rdm.evaluation.generation import (
     scoring_work,
 )
 from rdm.evaluation.metrics.base import Scorer
-from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.systems.base import System
 from rdm.systems.rescoring import TeacherScore
 
@@ -105,8 +104,8 @@ class TrainedModel:
     def _rescored(self, decoding: Decoding, teacher: "TrainedModel") -> Decoding:
         """``decoding`` with the selection replaced by the scores of ``teacher``."""
         name = f"rescore: {teacher.run.origin}"
-        ar = isinstance(teacher.system, AutoregressiveSystem)
-        require(ar, f"{name} is a run of system {teacher.name}; name a run of system=ar")
+        others = "system=ar, or of system=any_order with diffusion/order=parallel_blocks"
+        require(teacher.system.rescores, f"{name} is a run of system {teacher.name}; name a run of {others}")
         several, nothing = decoding.candidates > 1, f"{name} has no candidates to choose from: decoding={decoding.name}"
         require(several, f"{nothing} decodes one text per source")
         require(hasattr(decoding, "selection"), f"{nothing} has no selection; it returns its best text")

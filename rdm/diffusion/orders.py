@@ -17,9 +17,14 @@ from rdm.errors import require
 class DenoisingOrder(Described, ABC):
     """Draws when each token is denoised."""
 
+    parallel = False  # True if several tokens may have the same number
+
     @abstractmethod
     def __call__(self, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Return a number for each position of ``free [B, N]`` (bool): tokens with smaller ones are denoised first."""
+        """Return a number for each position of ``free [B, N]`` (bool): tokens with smaller ones are denoised first.
+
+        Tokens with equal numbers are denoised at the same time, as a decoder with few calls does.
+        """
 
 
 class UniformOrder(DenoisingOrder):
@@ -70,5 +75,22 @@ class BlockOrder(UniformOrder):
         self.calls = calls
 
     def __call__(self, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        return self.block(free) + super().__call__(free, generator)
+
+    def block(self, free: Tensor) -> Tensor:
+        """Return the block of each position ``[B, N]``."""
         rank, count = free.cumsum(1) - 1, free.sum(1, keepdim=True).clamp(min=1)
-        return rank.clamp(min=0) * self.calls // count + super().__call__(free, generator)
+        return rank.clamp(min=0) * self.calls // count
+
+
+class ParallelBlockOrder(BlockOrder):
+    """The blocks of :class:`BlockOrder`, whose tokens are denoised at the same time.
+
+    >>> ParallelBlockOrder(calls=2)(torch.ones(1, 4, dtype=torch.bool))
+    tensor([[0, 0, 1, 1]])
+    """
+
+    parallel = True
+
+    def __call__(self, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        return self.block(free)

@@ -23,6 +23,10 @@ from rdm.models.llama import Llama
 from rdm.models.target_length import VectorTable
 from rdm.models.wrapper import NetworkWrapper
 
+Ahead = tuple[Tensor, Tensor, Tensor]
+"""Rows, and places ``i`` and ``j`` in an order, each ``[Q]``: the token at ``order[j]`` is predicted from the tokens at
+``order[0] .. order[i]``. Sorted by row."""
+
 MASKS_ONLY = "this system predicts masked tokens only, but the decoding asks for others; try decoding=rdm_commit"
 
 
@@ -33,9 +37,9 @@ class ReadsInOrder(NetworkWrapper, ABC):
     runs_on_parts = False
     looks_ahead = False
 
-    @abstractmethod
-    def read_first(self, tokens: Tensor) -> Tensor:
-        """Return where in ``tokens [R, N]`` (bool) a given token is read before all others."""
+    def unread(self, tokens: Tensor) -> Tensor:
+        """Return where in ``tokens [R, N]`` (bool) a token is never read: padding, and what a network says itself."""
+        return tokens == self.network.vocab.pad
 
     @abstractmethod
     def states(self, tokens: Tensor, at: Tensor, following: Tensor, attend: Attend, memory: Any) -> Tensor:
@@ -52,26 +56,32 @@ class ReadsInOrder(NetworkWrapper, ABC):
             states ``[R, N, D]`` of the places.
         """
 
-    def in_order(self, tokens: Tensor, order: Tensor, memory: Any, positions: Positions) -> Logits:
+    def in_order(
+        self, tokens: Tensor, order: Tensor, memory: Any, positions: Positions, ahead: Ahead | None = None
+    ) -> Logits:
         """Return logits of each token given those before it in an order.
 
         Args:
             tokens: ``[R, N]`` clean tokens; ``R`` is a multiple of the ``B`` sources, rows of one source adjacent.
-            order: ``[R, N]`` permutation of the positions, padding last.
+            order: ``[R, N]`` permutation of the positions, tokens that are not read last.
             memory: the encoded sources; None for a network without encoder.
             positions: ``P`` places ``i`` in the order: the token at ``order[i + 1]`` is predicted.
+            ahead: ``Q`` further predictions, of tokens that do not come next.
 
         Returns:
-            ``[P, V]``.
+            ``[P + Q, V]``.
         """
-        following = torch.cat([order[:, 1:], order[:, -1:]], 1)
-        return self.network.project(self.states(tokens, order, following, attend_causally, memory), positions)
+        at, following, attend = order, next_in(order), attend_causally
+        if ahead is not None:
+            at, following, attend, slots = with_queries(order, ahead)
+            positions = torch.cat([positions[0], slots[0]]), torch.cat([positions[1], slots[1]])
+        return self.network.project(self.states(tokens, at, following, attend, memory), positions)
 
     def forward(self, x_t: Tensor, t: Tensor, memory: Any = None, positions: Positions | None = None) -> Logits:
         """Return logits at masked positions, each given all tokens of its row that are not masked.
 
-        Visible tokens are read from left to right, after those of :meth:`read_first`. The last of them is read once for
-        each masked position, at the place of that position, so that a row has as many places as tokens.
+        Visible tokens are read from left to right. The last of them is read once for each masked position, at the place
+        of that position, so that a row has as many places as tokens.
 
         Args:
             x_t: ``[R, N]`` noised tokens.
@@ -85,15 +95,14 @@ class ReadsInOrder(NetworkWrapper, ABC):
 
     def states_of_masks(self, x_t: Tensor, memory: Any) -> Tensor:
         """Return states ``[R, N, D]``, by which masked tokens of ``x_t [R, N]`` are predicted."""
-        masked, pad = x_t == self.network.vocab.mask, x_t == self.network.vocab.pad
+        masked, unread = x_t == self.network.vocab.mask, self.unread(x_t)
         number = torch.arange(x_t.shape[1], device=x_t.device)
-        kind = (~self.read_first(x_t)).long().masked_fill(masked, 2).masked_fill(pad, 3)
-        order = (kind * x_t.shape[1] + number).argsort(1)
-        visible = (~masked & ~pad).sum(1, keepdim=True)
+        order = ((masked + 2 * unread) * x_t.shape[1] + number).argsort(1)
+        visible = (~masked & ~unread).sum(1, keepdim=True)
         asks = number >= visible  # [R, N], in the order: places that ask for a masked token
         last = (visible - 1).clamp(min=0)
         at = torch.where(asks, order.gather(1, last), order)
-        following = torch.where(asks, order, torch.cat([order[:, 1:], order[:, -1:]], 1))
+        following = torch.where(asks, order, next_in(order))
         before = number < last
         here = torch.eye(len(number), dtype=torch.bool, device=x_t.device)
         seen = torch.where(asks[..., None], before[:, None] | here, torch.ones_like(here).tril())
@@ -104,6 +113,10 @@ class ReadsInOrder(NetworkWrapper, ABC):
 
 class AnyOrderDenoiser(ReadsInOrder):
     """Predicts masked tokens from the source and the other tokens.
+
+    Positions are counted from the start and from the end, which tells the length. A learned vector for the distance
+    from the token that is read to the predicted one is added to the input, except for the distance 1. All vectors that
+    an autoregressive network lacks are 0 at first, so one that starts from it predicts the same from left to right.
 
     Args:
         network: the Transformer.
@@ -120,22 +133,19 @@ class AnyOrderDenoiser(ReadsInOrder):
 
     def __init__(self, network: EncoderDecoder, length_head: LengthHead | None = None) -> None:
         super().__init__(network)
-        # Beside the learned position of the network, counted from the start.
-        self.from_end, self.next_from_start, self.next_from_end = (
-            VectorTable(network.dim, network.max_length) for _ in range(3)
-        )
+        self.from_end = VectorTable(network.dim, network.max_length)  # beside the position from the start
+        self.distance = VectorTable(network.dim, 2 * network.max_length + 2)
         self.length = length_head or LengthHead(network.dim, network.max_length)
         network.initialise_module(self.length)
 
-    def read_first(self, tokens: Tensor) -> Tensor:
-        """``<eos>``: its position is the length."""
-        return tokens == self.network.vocab.eos
+    def unread(self, tokens: Tensor) -> Tensor:
+        """Padding and ``<eos>``: positions from the end tell the length."""
+        return super().unread(tokens) | (tokens == self.network.vocab.eos)
 
     def states(self, tokens: Tensor, at: Tensor, following: Tensor, attend: Attend, memory: Any) -> Tensor:
         last = (tokens != self.network.vocab.pad).sum(1, keepdim=True) - 1  # position of <eos>
         x = self.network.target_embedding.at(tokens.gather(1, at), at) + self.from_end.look_up((last - at).clamp(min=0))
-        asked = self.next_from_start.look_up(following) + self.next_from_end.look_up((last - following).clamp(min=0))
-        return self.network.decode(x + asked, attend, memory)
+        return self.network.decode(x + distance_vector(self.distance, at, following), attend, memory)
 
     def length_logits(self, memory: Memory) -> Tensor:
         """Return logits ``[B, max_length + 1]`` of the target length, ``<bos>`` and ``<eos>`` not counted."""
@@ -160,15 +170,10 @@ class OpenEndedAnyOrderDenoiser(ReadsInOrder):
 
     def __init__(self, network: Llama) -> None:
         super().__init__(network)
-        self.distance = VectorTable(network.dim, 2 * network.max_length)  # from -max_length to max_length
-
-    def read_first(self, tokens: Tensor) -> Tensor:
-        return torch.zeros_like(tokens, dtype=torch.bool)
+        self.distance = VectorTable(network.dim, 2 * network.max_length)
 
     def states(self, tokens: Tensor, at: Tensor, following: Tensor, attend: Attend, memory: Any) -> Tensor:
-        distance = following - at
-        told = self.distance.look_up(distance + self.max_length) * (distance != 1)[..., None]
-        x = self.network.embed(tokens.gather(1, at)) + told
+        x = self.network.embed(tokens.gather(1, at)) + distance_vector(self.distance, at, following)
         return self.network(x, repeat(attend), at, queries=(following - 1).clamp(min=0))
 
     def states_of_masks(self, x_t: Tensor, memory: Any) -> Tensor:
@@ -177,3 +182,34 @@ class OpenEndedAnyOrderDenoiser(ReadsInOrder):
     def from_start(self, tokens: Tensor) -> Tensor:
         """Prepend ``<bos>`` to ``tokens [R, N]``."""
         return functional.pad(tokens, (1, 0), value=self.network.vocab.bos)
+
+
+def next_in(order: Tensor) -> Tensor:
+    """Return the position after each one in ``order [R, N]``; the last is its own."""
+    return torch.cat([order[:, 1:], order[:, -1:]], 1)
+
+
+def distance_vector(table: VectorTable, at: Tensor, following: Tensor) -> Tensor:
+    """Return a vector for the distance ``following - at`` ``[R, N]``, 0 for the distance 1; ``table`` is symmetric."""
+    distance = following - at
+    return table.look_up(distance + len(table.table) // 2 - 1) * (distance != 1)[..., None]
+
+
+def with_queries(order: Tensor, ahead: Ahead) -> tuple[Tensor, Tensor, Attend, Positions]:
+    """Add places that predict tokens further ahead: the token at ``order[i]`` is read once more for each of them.
+
+    Returns:
+        Positions that are read ``[R, N + E]`` and predicted ``[R, N + E]``, attention, and the places of ``ahead``.
+    """
+    rows, i, j = ahead
+    width, per_row = order.shape[1], rows.bincount(minlength=len(order))
+    slot = torch.arange(len(rows), device=order.device) - (per_row.cumsum(0) - per_row)[rows]
+    extra = int(per_row.max())
+    last = torch.zeros(len(order), extra, dtype=torch.long, device=order.device)
+    following, at = order[:, :1].repeat(1, extra), order[:, :1].repeat(1, extra)
+    last[rows, slot], at[rows, slot], following[rows, slot] = i, order[rows, i], order[rows, j]
+    number = torch.arange(width + extra, device=order.device)
+    seen = torch.ones(len(order), width + extra, width + extra, dtype=torch.bool, device=order.device).tril()
+    seen[:, width:] = (number < last[..., None]) | (number == number[width:, None])
+    places = torch.cat([order, at], 1), torch.cat([next_in(order), following], 1)
+    return *places, attend_where(seen), (rows, width + slot)

@@ -1,6 +1,6 @@
 """Absorbing diffusion with a causal network, trained on every token of a text in one pass."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -60,11 +60,25 @@ class AnyOrder(DenoisingSystem):
         self.order, self.label_smoothing = order, label_smoothing
 
     def text_loss(self, text: Tensor, free: Tensor, memory: Memory | None, generator: torch.Generator | None) -> Term:
-        """Return the loss of the ``free`` tokens of ``text [B, N]`` along one order."""
-        order, places = self.draw_order(text, free, generator)
-        positions = places.nonzero(as_tuple=True)  # the only device synchronisation of the step
-        logits = self.denoiser.in_order(text, order, memory, positions)
+        """Return the loss of the ``free`` tokens of ``text [B, N]`` along one order.
+
+        Each token is predicted from all before it. With a parallel order, a token is also predicted from what comes
+        before all tokens that are denoised at the same time.
+        """
+        order, key = self.draw_order(text, free, generator)
+        places, ahead = self.places(order, free), None
+        if self.order.parallel:
+            place = torch.arange(order.shape[1], device=order.device)
+            first = torch.searchsorted(key, key)  # place of the first token that is denoised at the same time
+            rows, j = (free.gather(1, order) & (first < place)).nonzero(as_tuple=True)
+            ahead = (rows, first[rows, j] - 1, j) if len(rows) else None
+        positions = places.nonzero(
+            as_tuple=True
+        )  # the only device synchronisation of the step, but for parallel orders
+        logits = self.denoiser.in_order(text, order, memory, positions, ahead)
         gold = text[positions[0], order[positions[0], positions[1] + 1]]
+        if ahead is not None:
+            gold = torch.cat([gold, text[ahead[0], order[ahead[0], ahead[2]]]])
         predictable = self.denoiser.network.output_bias == 0
         losses = smoothed_cross_entropy(logits, gold, predictable, self.label_smoothing)
         return Term("diffusion", losses.sum(), self.process.noise.unit)
@@ -74,29 +88,39 @@ class AnyOrder(DenoisingSystem):
     ) -> Tensor:
         """Return the mean ``[B]`` over ``draws`` orders of ``-log p(free tokens | others)``, in float64.
 
-        None draws as many orders as the process has steps.
+        None draws as many orders as the process has steps. With a parallel order it is that of decoding one token after
+        the other, the same for each draw, so one is enough.
         """
         nats = torch.zeros(len(text), dtype=torch.float64, device=text.device)
-        count = draws or self.process.num_steps
+        count = 1 if self.order.parallel else draws or self.process.num_steps
         for _ in range(count):
-            order, places = self.draw_order(text, free, generator)
+            order, _ = self.draw_order(text, free, generator)
+            places = self.places(order, free)
             logits = self.denoiser.in_order(text, order, memory, places)
             rows, columns = places.nonzero(as_tuple=True)
             gold = text[rows, order[rows, columns + 1]]
             nats.index_add_(0, rows, functional.cross_entropy(compute_logits(logits).double(), gold, reduction="none"))
         return nats / count
 
-    def draw_order(self, text: Tensor, free: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Return an order ``[B, N]`` of the positions of ``text [B, N]``, and where in it a token is predicted next.
+    @property
+    def kind(self) -> Literal["exact", "bound"]:
+        """What :meth:`text_nats` is the likelihood of: one order, or the mean over several."""
+        return "exact" if self.order.parallel else "bound"
 
-        What is given comes first, as the network reads it; padding comes last.
+    def draw_order(self, text: Tensor, free: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Return an order ``[B, N]`` of the positions of ``text [B, N]``, and their sorted numbers.
+
+        What is given comes first, from left to right; what is not read comes last.
         """
-        key = self.order(free, generator).masked_fill(~free, -1.0)
-        key = key.masked_fill(self.denoiser.read_first(text), -2.0).masked_fill(text == self.vocab.pad, float("inf"))
-        order = key.argsort(dim=1, stable=True)
+        key = self.order(free, generator).double().masked_fill(~free, -1.0)
+        ordered = key.masked_fill(self.denoiser.unread(text), float("inf")).sort(dim=1, stable=True)
+        return ordered.indices, ordered.values
+
+    def places(self, order: Tensor, free: Tensor) -> Tensor:
+        """Return where in ``order [B, N]`` a token is predicted next."""
         places = free.gather(1, order).roll(-1, 1)
         places[:, -1] = False
-        return order, places
+        return places
 
     def check(self, decoding: Decoding) -> None:
         super().check(decoding)
@@ -106,8 +130,8 @@ class AnyOrder(DenoisingSystem):
 class AnyOrderSystem(AnyOrder, DiffusionSystem):
     """Denoises tokens in any order, with a network that has learned each order as an autoregressive model.
 
-    ``<eos>`` is read first, then ``<bos>`` and ``<unk>``. So an order from left to right reads the text as an
-    autoregressive network does, after ``<eos>``.
+    ``<bos>`` and ``<unk>`` are read first, ``<eos>`` is not read. So an order from left to right reads the text as an
+    autoregressive network does.
 
     Args:
         vocab, process, denoiser, order, label_smoothing: see :class:`AnyOrder`; the noise must spare <bos> and <eos>.
@@ -135,6 +159,7 @@ class AnyOrderSystem(AnyOrder, DiffusionSystem):
             length_factor=length_factor,
             source_dropout=source_dropout,
         )
+        self.rescores = order.parallel  # see `text_nats`
         masks_only = self.objective.is_bound(process)  # noise never looks like text
         spared = not bool(process.noise.learnable[[vocab.bos, vocab.eos]].any())
         require(masks_only and spared, "system=any_order needs masks as noise, with noise_specials=false")
@@ -151,10 +176,10 @@ class AnyOrderSystem(AnyOrder, DiffusionSystem):
     def likelihood(
         self, batch: Batch, draws: int | None = None, generator: torch.Generator | None = None
     ) -> Likelihood:
-        """Return a bound on ``-log p(length | source) - log p(text | length, source)``."""
+        """Return ``-log p(length | source) - log p(text | length, source)``, a bound on it for random orders."""
         memory, free = self.denoiser.encode(batch.source), self.process.learnable(batch.target)
         text = self.text_nats(batch.target, free, memory, draws, generator)
-        return Likelihood(text + self._length_nats(batch, memory), free.sum(1) + 1, kind="bound")
+        return Likelihood(text + self._length_nats(batch, memory), free.sum(1) + 1, self.kind)
 
     def _length_nats(self, batch: Batch, memory: Memory) -> Tensor:
         return length_nats(self.denoiser.length_logits(memory).float(), batch.target, self.vocab)

@@ -53,7 +53,7 @@ class AnyOrderLanguageModel(AnyOrder, DiffusionLanguageModel):
     ) -> Likelihood:
         """Return a bound on ``-log p`` of what follows the prefix, given it and symbols that are never noised."""
         text, free = self._text(batch)
-        return Likelihood(self.text_nats(text, free, None, draws, generator), free.sum(1), kind="bound")
+        return Likelihood(self.text_nats(text, free, None, draws, generator), free.sum(1), self.kind)
 
     def _text(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the text after ``<bos>``, and which of its tokens are free (bool)."""

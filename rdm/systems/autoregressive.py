@@ -28,6 +28,7 @@ class AutoregressiveSystem(System):
         label_smoothing: share of the target mass spread over all ids except ``<pad>``, ``<mask>`` and ``<bos>``.
     """
 
+    rescores = True
     predictable: Tensor
 
     def __init__(self, vocab: Vocab, decoder: CausalDecoder | PretrainedDecoder, label_smoothing: float = 0.1) -> None:

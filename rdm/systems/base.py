@@ -82,6 +82,7 @@ class System(Described, nn.Module, ABC):
     """A model with a training loss and a way to generate text."""
 
     open_ended = False  # True if it continues text instead of reading a source
+    rescores = False  # True if it has an exact likelihood of one pass, by which it can choose among candidates
 
     vocab: Vocab
 

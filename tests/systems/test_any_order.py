@@ -10,14 +10,16 @@ from hydra.utils import instantiate
 from torch import Tensor
 from torch.nn import functional
 
+from rdm.data.batch import Batch
 from rdm.decoding.routing import Commit
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Linear as LinearDecoding
 from rdm.diffusion.noise import Absorbing, Uniform
-from rdm.diffusion.orders import BlockOrder, LeftToRightOrder, UniformOrder
+from rdm.diffusion.orders import BlockOrder, LeftToRightOrder, ParallelBlockOrder, UniformOrder
 from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.schedule import Linear
 from rdm.errors import UserError
+from rdm.models.causal import CausalDecoder
 from rdm.systems.any_order import AnyOrderSystem
 from rdm.vocab import Vocab
 from tests.builders import batch_from, tiny_any_order
@@ -50,7 +52,7 @@ def predictions(system: AnyOrderSystem, x_t: Tensor) -> Tensor:
 
 
 def test_a_masked_token_is_predicted_as_in_training(system: AnyOrderSystem) -> None:
-    """From <eos>, <bos> and the visible tokens from left to right, for every set of visible tokens."""
+    """From <bos> and the visible tokens from left to right, for every set of visible tokens."""
     memory, row = system.denoiser.encode(SOURCE), TARGET[:1]
     for size in range(4):
         for visible in itertools.combinations(range(1, 5), size):
@@ -59,10 +61,71 @@ def test_a_masked_token_is_predicted_as_in_training(system: AnyOrderSystem) -> N
             x_t[0, hidden] = MASK
             decoded = predictions(system, x_t)[0]
             for n in hidden:
-                order = torch.tensor([[5, 0, *visible, n, *(m for m in hidden if m != n), 6]])
-                place = (torch.tensor([0]), torch.tensor([1 + size]))
+                order = torch.tensor([[0, *visible, n, *(m for m in hidden if m != n), 5, 6]])
+                place = (torch.tensor([0]), torch.tensor([size]))
                 trained = system.denoiser.in_order(row, order, memory.select(torch.tensor([0])), place)
                 torch.testing.assert_close(decoded[n], trained[0], atol=1e-5, rtol=1e-4)
+
+
+def test_tokens_predicted_ahead(system: AnyOrderSystem) -> None:
+    """Also tokens that do not come next are predicted as in decoding, beside those that come next."""
+    memory = system.denoiser.encode(SOURCE)
+    order = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5, 6]])
+    rows, i, j = torch.tensor([[0, 0, 1], [0, 1, 0], [2, 4, 2]])
+    places = (torch.tensor([0, 1]), torch.tensor([1, 0]))
+    logits = system.denoiser.in_order(TARGET, order, memory, places, ahead=(rows, i, j))
+    assert isinstance(logits, Tensor)
+    torch.testing.assert_close(logits[:2], system.denoiser.in_order(TARGET, order, memory, places))
+    for row, read, predicted, found in zip(rows, i, j, logits[2:], strict=True):
+        x_t = TARGET.clone()
+        x_t[row, read + 1 :] = torch.where(TARGET[row, read + 1 :] > EOS, MASK, TARGET[row, read + 1 :])
+        torch.testing.assert_close(found, predictions(system, x_t)[row, predicted], atol=1e-5, rtol=1e-4)
+
+
+def test_starts_as_the_autoregressive_network(system: AnyOrderSystem) -> None:
+    """With the vectors that it lacks at 0, the next token is predicted as by the causal decoder."""
+    for name, parameter in system.denoiser.named_parameters():
+        if name.startswith(("from_end", "distance")):
+            torch.nn.init.zeros_(parameter)
+    causal = CausalDecoder(system.denoiser.network)
+    expected = causal(TARGET, causal.encode(SOURCE))
+    assert isinstance(expected, Tensor)
+    for visible in range(4):
+        x_t = TARGET[:1].clone()
+        x_t[0, visible + 1 : 5] = MASK
+        found = system.denoiser(x_t, torch.ones(1), system.denoiser.encode(SOURCE[:1]), x_t == MASK)
+        torch.testing.assert_close(found[0], expected[0, visible], atol=1e-5, rtol=1e-4)
+
+
+def test_loss_of_parallel_blocks() -> None:
+    """Each token after all before it, and those that are not the first of their block after the blocks before."""
+    torch.manual_seed(0)
+    system = tiny_any_order(VOCAB, order=ParallelBlockOrder(calls=2)).eval()
+    for parameter in (system.denoiser.from_end.table, system.denoiser.distance.table):
+        torch.nn.init.normal_(parameter, std=0.3)
+    system.label_smoothing = 0.0
+    batch = batch_from(VOCAB, [([5, 6], [7, 8, 9, 10]), ([6], [11])])
+    seen = [([], 0), ([7], 1), ([7, 8], 2), ([7, 8, 9], 3), ([], 1), ([7, 8], 3)]  # of the first text
+    text, total = [7, 8, 9, 10], 0.0
+    for given, predicted in seen:
+        x_t = torch.tensor([[BOS, *given, *[MASK] * (4 - len(given)), EOS]])
+        logits = system.denoiser(x_t, torch.ones(1), system.denoiser.encode(batch.source[:1]), x_t == MASK)
+        total -= logits[predicted - len(given)].log_softmax(-1)[text[predicted]].item()
+    x_t = torch.tensor([[BOS, MASK, EOS]])
+    logits = system.denoiser(x_t, torch.ones(1), system.denoiser.encode(torch.tensor([[BOS, 6, EOS]])), x_t == MASK)
+    total -= logits[0].log_softmax(-1)[11].item()
+    diffusion, length = system.loss(batch)
+    assert diffusion.total.item() == pytest.approx(total, rel=1e-4)
+    likelihood = system.likelihood(batch)
+    assert likelihood.kind == "exact"
+    ahead = diffusion.total.item() + length.total.item() - likelihood.nats.sum().item()
+    assert ahead == pytest.approx(total - sum_of_next(system, batch), rel=1e-4)
+
+
+def sum_of_next(system: AnyOrderSystem, batch: Batch) -> float:
+    """The loss of an order from left to right."""
+    system.order = LeftToRightOrder(spread=1)
+    return system.loss(batch)[0].total.item()
 
 
 def test_what_a_prediction_depends_on(system: AnyOrderSystem) -> None:
@@ -115,10 +178,12 @@ def test_given_tokens_come_first_and_padding_last(system: AnyOrderSystem) -> Non
     unknown = TARGET.clone()
     unknown[0, 3] = VOCAB.unk
     free = system.process.learnable(unknown)
-    order, places = system.draw_order(unknown, free, seeded(0))
-    given = 2 + int(not free[0, 3])
-    assert order[0, :given].tolist() == ([5, 0, 3] if given == 3 else [5, 0])
-    assert order[0, 6] == 6
+    order, key = system.draw_order(unknown, free, seeded(0))
+    places = system.places(order, free)
+    given = 1 + int(not free[0, 3])
+    assert order[0, :given].tolist() == ([0, 3] if given == 2 else [0])
+    assert order[0, 5:].tolist() == [5, 6]
+    assert torch.equal(key.isfinite().sum(1), (unknown != PAD).sum(1) - 1)
     assert places.sum().item() == free.sum().item()
     assert all(free[row, order[row, place + 1]] for row, place in places.nonzero().tolist())
 
@@ -128,8 +193,8 @@ def test_loss_and_bound(system: AnyOrderSystem) -> None:
     batch = batch_from(VOCAB, [([5, 6], [7, 8, 9])])
     memory, nats = system.denoiser.encode(batch.source), []
     for rest in itertools.permutations((1, 2, 3)):
-        order = torch.tensor([[4, 0, *rest]])
-        places = (torch.zeros(3, dtype=torch.long), torch.tensor([1, 2, 3]))
+        order = torch.tensor([[0, *rest, 4]])
+        places = (torch.zeros(3, dtype=torch.long), torch.tensor([0, 1, 2]))
         logits = system.denoiser.in_order(batch.target, order, memory, places)
         assert isinstance(logits, Tensor)
         nats.append(functional.cross_entropy(logits, batch.target[0, list(rest)], reduction="sum").item())
