@@ -5,7 +5,9 @@ from collections.abc import Callable
 from torch import Tensor
 
 Denoise = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""``(tokens [R, N], t [R], active [R, N] bool) -> logits [P, V]`` at the ``P`` active positions, in row-major order."""
+"""``(tokens [R, N], steps, active [R, N] bool) -> logits [P, V]`` at the ``P`` active positions, in row-major order.
+
+``steps`` are those of the rows ``[R]`` or of their tokens ``[R, N]``."""
 
 
 class Guided:

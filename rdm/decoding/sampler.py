@@ -238,7 +238,8 @@ class Sampler(IteratedDecoding):
             if transition.skips(progress):
                 continue
             active = transition.active(progress)
-            logits = denoise(tokens, transition.network_steps(progress), active)
+            steps = process.network_steps(transition.network_steps(progress), free & ~denoised)
+            logits = denoise(tokens, steps, active)
             calls = calls.index_add(0, rows, calls_each * active.any(1))
             elapsed = (iteration - 1) / max(iterations - 1, 1)
             proposed, scored = self.proposal(logits, elapsed, generator)

@@ -43,7 +43,7 @@ class Smart(ReweightedCrossEntropy):
         self, denoise: Denoise, noised: NoisedBatch, process: DiffusionProcess, generator: torch.Generator | None = None
     ) -> list[Term]:
         positions = noised.learnable.nonzero(as_tuple=True)  # the only device synchronisation of the step
-        own = predict(denoise, noised, positions)
+        own = predict(denoise, noised, process, positions)
         draws = self.copies.draw(process, own, generator)
         total = torch.zeros((), device=own.device)
         for x_t, t in draws:
@@ -82,7 +82,7 @@ class MaskAndCorrect(ReweightedCrossEntropy):
     ) -> list[Term]:
         (masked,) = super().terms(denoise, noised, process, generator)
         chosen = self.choose_replaced(noised, generator)
-        guess = predict(denoise, all_noise(noised, process), noised.learnable.nonzero(as_tuple=True))
+        guess = predict(denoise, all_noise(noised, process), process, noised.learnable.nonzero(as_tuple=True))
         mixed = replace(noised, x_t=torch.where(chosen, guess, noised.x_t))
         positions = chosen.nonzero(as_tuple=True)
         losses = self.losses(denoise(mixed.x_t, mixed.t, positions), mixed.at(positions), process)

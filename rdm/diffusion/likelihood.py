@@ -44,7 +44,7 @@ def negative_log_likelihood(
         t = torch.full_like(x0[:, 0], number + 1) if draws is None else UniformSteps()(process, x0, generator)
         noised = NoisedBatch(x0=x0, x_t=process.corrupt(x0, t, generator), t=t, learnable=learnable).keep_clean(given)
         positions = objective.positions(noised)
-        logits = denoise(noised.x_t, t, positions)
+        logits = denoise(noised.x_t, process.network_steps(t, noised.noisy), positions)
         losses = torch.zeros(x0.shape, dtype=torch.float64, device=x0.device)
         losses[positions] = objective.losses(logits, noised.at(positions), process).double()
         total += losses.sum(1)

@@ -9,11 +9,13 @@ from torch import Tensor
 from rdm.cross_entropy import Logits
 
 Denoise = Callable[[Tensor, Tensor, Tensor | tuple[Tensor, ...]], Logits]
-"""``(x_t [R, N], t [R], positions) -> logits [P, V]`` at ``P`` positions in row-major order.
+"""``(x_t [R, N], steps, positions) -> logits [P, V]`` at ``P`` positions in row-major order.
 
-``positions`` is a mask ``[R, N]`` or a pair of row and column indices, each ``[P]``. A mask costs a device
-synchronisation. In training the logits may be a :class:`~rdm.cross_entropy.Projection`, which the losses of
-:mod:`rdm.cross_entropy` compute in chunks; :func:`~rdm.cross_entropy.compute_logits` gives the tensor.
+``steps`` are those of the rows ``[R]`` or of their tokens ``[R, N]``
+(:meth:`~rdm.diffusion.process.DiffusionProcess.network_steps`). ``positions`` is a mask ``[R, N]`` or a pair of row and
+column indices, each ``[P]``. A mask costs a device synchronisation. In training the logits may be a
+:class:`~rdm.cross_entropy.Projection`, which the losses of :mod:`rdm.cross_entropy` compute in chunks;
+:func:`~rdm.cross_entropy.compute_logits` gives the tensor.
 """
 
 

@@ -53,7 +53,7 @@ class Objective(Described, ABC):
             generator: source of any further random draws.
         """
         positions = self.positions(noised).nonzero(as_tuple=True)  # the only device synchronisation of the step
-        logits = denoise(noised.x_t, noised.t, positions)
+        logits = denoise(noised.x_t, process.network_steps(noised.t, noised.noisy), positions)
         losses = self.losses(logits, noised.at(positions), process)
         return [Term("diffusion", losses.sum() / noised.copies, process.noise.unit)]
 
@@ -64,6 +64,9 @@ class Objective(Described, ABC):
         ``tokens`` and ``ordinary`` tokens.
         """
         return {}
+
+    def check(self, process: DiffusionProcess) -> None:
+        """Raise a :class:`~rdm.errors.UserError` if the loss makes no sense for the process: by default never."""
 
     @abstractmethod
     def positions(self, noised: NoisedBatch) -> Tensor:
@@ -123,6 +126,12 @@ class VariationalBound(Objective):
     >>> VariationalBound().describe()
     {'class': 'VariationalBound'}
     """
+
+    def check(self, process: DiffusionProcess) -> None:
+        message = (
+            "diffusion.process.token_steps=true: the vanilla bound is that of a network that does not know the noise"
+        )
+        require(not process.token_steps, message)
 
     def positions(self, noised: NoisedBatch) -> Tensor:
         return noised.learnable

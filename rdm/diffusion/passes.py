@@ -50,12 +50,13 @@ class OwnPredictions(ReweightedCrossEntropy):
     ) -> list[Term]:
         # The only device synchronisation of the step: noisy positions are found among the learnable ones.
         learnable = noised.learnable.nonzero(as_tuple=True)
-        logits, at = denoise(noised.x_t, noised.t, learnable), noised.at(learnable)
+        steps = process.network_steps(noised.t, noised.noisy)
+        logits, at = denoise(noised.x_t, steps, learnable), noised.at(learnable)
         noisy = at.x_t != at.x0
         first = self.losses(logits, at, process) * noisy
         predicted = torch.where(noisy, draw(logits.detach(), self.temperature, generator), at.x0)
         own = replace(noised, x_t=noised.x_t.index_put(learnable, predicted))
-        second = self.losses(denoise(own.x_t, own.t, learnable), own.at(learnable), process)
+        second = self.losses(denoise(own.x_t, steps, learnable), own.at(learnable), process)
         return [
             Term("diffusion", first.sum() / noised.copies, process.noise.unit),
             Term("own_predictions", second.sum() / noised.copies, process.noise.unit, self.factor),
@@ -90,19 +91,21 @@ class Glancing(ReweightedCrossEntropy):
         x0, learnable = noised.x0, noised.learnable
         positions = learnable.nonzero(as_tuple=True)  # the only device synchronisation of the step
         start = all_noise(noised, process, generator)
-        count = (self.ratio * (predict(denoise, start, positions) != x0).sum(1)).floor()
+        count = (self.ratio * (predict(denoise, start, process, positions) != x0).sum(1)).floor()
         uniform = torch.rand(x0.shape, dtype=torch.float64, device=x0.device, generator=generator)
         revealed = random_subset(uniform, learnable, count)
         kept = count.double() / learnable.sum(1).clamp(min=1)
         glanced = replace(noised, x_t=torch.where(revealed, x0, start.x_t), t=process.step_keeping(kept))
-        losses = self.losses(denoise(glanced.x_t, glanced.t, positions), glanced.at(positions), process)
+        steps = process.network_steps(glanced.t, glanced.noisy)
+        losses = self.losses(denoise(glanced.x_t, steps, positions), glanced.at(positions), process)
         return [Term("diffusion", (losses * ~revealed[positions]).sum() / noised.copies, process.noise.unit)]
 
 
 @torch.no_grad()
-def predict(denoise: Denoise, noised: NoisedBatch, positions: tuple[Tensor, ...]) -> Tensor:
+def predict(denoise: Denoise, noised: NoisedBatch, process: DiffusionProcess, positions: tuple[Tensor, ...]) -> Tensor:
     """Return ``x_t`` with the argmax of the denoiser at ``positions``, without a gradient."""
-    return noised.x_t.index_put(positions, denoise(noised.x_t, noised.t, positions).argmax(-1))
+    steps = process.network_steps(noised.t, noised.noisy)
+    return noised.x_t.index_put(positions, denoise(noised.x_t, steps, positions).argmax(-1))
 
 
 def all_noise(noised: NoisedBatch, process: DiffusionProcess, generator: torch.Generator | None = None) -> NoisedBatch:

@@ -15,6 +15,12 @@ from rdm.diffusion.schedule import Schedule, ratio
 class DiffusionProcess(Described, nn.Module):
     """The distributions that a noise schedule and a noise define.
 
+    Args:
+        schedule: the shares ``alpha_t`` of tokens that are kept.
+        noise: the distribution of the others.
+        token_steps: the network reads a step for each token, 0 if it is denoised (``b_t = 1``), so that it knows which
+            tokens are noise even if noise looks like text.
+
     >>> from rdm.diffusion.noise import Absorbing
     >>> from rdm.diffusion.schedule import Linear
     >>> from rdm.vocab import Vocab
@@ -23,10 +29,11 @@ class DiffusionProcess(Described, nn.Module):
     tensor([[1, 1, 1]])
     """
 
-    def __init__(self, schedule: Schedule, noise: Noise) -> None:
+    def __init__(self, schedule: Schedule, noise: Noise, token_steps: bool = False) -> None:
         super().__init__()
         self.schedule = schedule
         self.noise = noise
+        self.token_steps = token_steps
 
     @property
     def num_steps(self) -> int:
@@ -36,6 +43,18 @@ class DiffusionProcess(Described, nn.Module):
         """Return the steps in ``1..T`` whose ``alpha_t`` is nearest to ``share``, in the shape of ``share``."""
         alpha = self.schedule.alpha(torch.arange(1, self.num_steps + 1, device=share.device))
         return 1 + (share[..., None] - alpha).abs().argmin(-1)
+
+    def network_steps(self, t: Tensor, noisy: Tensor) -> Tensor:
+        """Return the steps that the network reads: ``t [R]``, or with ``token_steps`` one for each token ``[R, N]``.
+
+        >>> from rdm.diffusion.noise import Uniform
+        >>> from rdm.diffusion.schedule import Linear
+        >>> from rdm.vocab import Vocab
+        >>> process = DiffusionProcess(Linear(num_steps=4), Uniform(Vocab(size=9)), token_steps=True)
+        >>> process.network_steps(torch.tensor([3]), noisy=torch.tensor([[True, False]]))
+        tensor([[3, 0]])
+        """
+        return torch.where(noisy, t[:, None], 0) if self.token_steps else t
 
     def learnable(self, x0: Tensor) -> Tensor:
         """Return a mask ``[..., N]`` of the positions of ``x0`` that may be noised."""

@@ -76,7 +76,8 @@ class PathWeightedCrossEntropy(ReweightedCrossEntropy):
         self, denoise: Denoise, noised: NoisedBatch, process: DiffusionProcess, generator: torch.Generator | None = None
     ) -> list[Term]:
         positions = self.positions(noised).nonzero(as_tuple=True)  # the only device synchronisation of the step
-        logits, at = denoise(noised.x_t, noised.t, positions), noised.at(positions)
+        steps = process.network_steps(noised.t, noised.noisy)
+        logits, at = denoise(noised.x_t, steps, positions), noised.at(positions)
         losses = self.losses(logits, at, process)
         with torch.no_grad():
             log_probs = -smoothed_cross_entropy(logits.detach(), at.x0, process.noise.learnable, 0.0)

@@ -23,8 +23,8 @@ class Denoiser(NetworkWrapper):
 
     Args:
         network: the Transformer.
-        time: module that maps steps ``[R]`` to a vector ``[R, D]``, added to every position of the row. Embedding
-            dropout does not cover it.
+        time: module that maps steps ``[...]`` to vectors ``[..., D]``, added to every position of the row or to each
+            token. Embedding dropout does not cover it.
         self_conditioning: how a previous guess is read; by default not at all.
     """
 
@@ -51,7 +51,7 @@ class Denoiser(NetworkWrapper):
 
         Args:
             x_t: ``[R, N]`` noised tokens; ``R`` is a multiple of the ``B`` sources, copies of one source adjacent.
-            t: ``[R]`` steps, 1..T.
+            t: steps of the rows ``[R]``, 1..T, or of their tokens ``[R, N]``, 0 if they are denoised.
             memory: the encoded sources; None for a network without encoder.
             positions: where to project to the vocabulary; None means everywhere.
             guess: a previous guess of the clean text, if there is one.
@@ -76,8 +76,8 @@ class Denoiser(NetworkWrapper):
         return compute_logits(self.network.project(states, part.take(positions)))
 
     def embed(self, x_t: Tensor, t: Tensor) -> Tensor:
-        """Return the input ``[R, N, D]`` of the decoder for ``x_t [R, N]`` at steps ``t [R]``."""
-        return self.network.embed(x_t) + self.time(t)[:, None]
+        """Return the input ``[R, N, D]`` of the decoder for ``x_t [R, N]`` at steps ``t``, ``[R]`` or ``[R, N]``."""
+        return self.network.embed(x_t) + self.time(t.view(len(x_t), -1))
 
 
 class OpenEndedDenoiser(Denoiser):

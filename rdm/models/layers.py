@@ -266,8 +266,8 @@ class TimeEmbedding(Described, nn.Module):
         self.mlp = nn.Sequential(nn.Linear(2 * half, dim), nn.SiLU(), nn.Linear(dim, dim))
 
     def forward(self, t: Tensor) -> Tensor:
-        """Embed steps ``[R]`` as ``[R, D]``."""
-        angles = t[:, None] * self.frequencies
+        """Embed steps ``[...]`` as ``[..., D]``."""
+        angles = t[..., None] * self.frequencies
         return self.mlp(torch.cat([angles.sin(), angles.cos()], -1))
 
 
@@ -275,5 +275,5 @@ class Timeless(Described, nn.Module):
     """Time embedding of a denoiser that does not depend on the step."""
 
     def forward(self, t: Tensor) -> Tensor:
-        """Return zeros ``[R, 1]``."""
-        return torch.zeros(len(t), 1, device=t.device)
+        """Return zeros ``[..., 1]``."""
+        return torch.zeros(*t.shape, 1, device=t.device)

@@ -18,7 +18,7 @@ from rdm.errors import UserError, require
 from rdm.masks import true_index
 from rdm.models.denoiser import Denoiser
 from rdm.models.encoder_decoder import Memory
-from rdm.models.layers import Positions
+from rdm.models.layers import Positions, TimeEmbedding
 from rdm.models.self_conditioning import Guess, PreviousGuess
 from rdm.models.wrapper import NetworkWrapper
 from rdm.systems.base import System
@@ -46,6 +46,10 @@ class DenoisingSystem(System):
         denoiser: Denoiser,
     ) -> None:
         super().__init__()
+        reads_steps = isinstance(getattr(denoiser, "time", None), TimeEmbedding)
+        message = "diffusion.process.token_steps has no effect without a time embedding; add diffusion/time=sinusoids"
+        require(reads_steps or not process.token_steps, message)
+        objective.check(process)
         self.vocab = vocab
         self.process = process
         self.copies = copies
