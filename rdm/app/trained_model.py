@@ -111,7 +111,8 @@ class TrainedModel:
         require(hasattr(decoding, "selection"), f"{nothing} has no selection; it returns its best text")
         own = teacher.describe()
         origin = {key: own[key] for key in ("run", "recipe", "system", "checkpoint_step", "int8")}
-        return with_argument(decoding, "selection", TeacherScore(teacher.system, teacher.codec, self.codec, origin))
+        selection = TeacherScore(teacher.system, teacher.codec, self.codec, origin, own=own == self.describe())
+        return with_argument(decoding, "selection", selection)
 
     def scorers(self, metrics: Sequence[str | Scorer] | None) -> list[Scorer]:
         """Metrics by name or as they are; by default those of the run's data."""

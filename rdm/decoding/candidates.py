@@ -71,6 +71,7 @@ class Selection(Described, ABC):
     """
 
     needs_length_head = False  # True if it uses CandidateSet.length_log_probs
+    calls = 0  # calls of the decoded network that scoring a candidate takes
 
     @abstractmethod
     def scores(self, candidates: CandidateSet) -> Tensor:

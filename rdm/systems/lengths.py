@@ -81,7 +81,7 @@ def choose_length(
     """
     log_probs = logits.float().log_softmax(-1).gather(1, lengths).flatten()[decoded.rows]
     best = choose(source, decoded.tokens, decoded.scores, selection, vocab, length_log_probs=log_probs)
-    return replace(best, rows=decoded.rows[best.rows], calls=mean_calls(decoded.calls, len(source)))
+    return replace(best, rows=decoded.rows[best.rows], calls=mean_calls(decoded.calls, len(source)) + selection.calls)
 
 
 def check_length_candidates(decoding: LengthCandidates, longest: int) -> None:

@@ -24,12 +24,15 @@ class TeacherScore(Selection):
         teacher_codec: codec of the teacher.
         codec: codec of the model whose candidates are selected.
         origin: what result rows record about the teacher.
+        own: whether the model chooses among its own candidates; then scoring counts as one of its calls.
     """
 
-    def __init__(self, teacher: System, teacher_codec: Codec, codec: Codec, origin: Mapping[str, Any]) -> None:
+    def __init__(
+        self, teacher: System, teacher_codec: Codec, codec: Codec, origin: Mapping[str, Any], own: bool = False
+    ) -> None:
         require(not teacher.open_ended, "rescore: the teacher has no source; name a run of system=ar")
         self.teacher, self.teacher_codec, self.codec = teacher, teacher_codec, codec
-        self.origin = dict(origin)
+        self.origin, self.calls = dict(origin), int(own)
         self.same_tokenizer = codec.tokenizer.fingerprint() == teacher_codec.tokenizer.fingerprint()
 
     def describe(self) -> dict[str, Any]:
