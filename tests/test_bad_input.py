@@ -43,6 +43,7 @@ TRAIN: list[tuple[list[str], str]] = [
     (["decoding.top_p=0"], "decoding.top_p must lie in (0, 1], got 0"),
     (["decoding.length_candidates=1000"], "but there are only 63 lengths"),
     (["decoding=beam"], "decoding=beam is not for diffusion over tokens; try decoding=rdm"),
+    (["decoding=jacobi"], "decoding=jacobi needs a causal network, e.g. system=any_order; try decoding=rdm"),
     (["diffusion.num_steps=0"], "num_steps of the noise schedule must be at least 1, got 0"),
     (["system=diffuseq", "system.process.schedule.num_steps=0"], "num_steps of the noise schedule must be at least 1"),
     (["model.dim=0"], "model.dim must be at least 1, got 0"),

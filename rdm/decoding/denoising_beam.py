@@ -44,14 +44,18 @@ class DenoisingBeam(Search):
     def check(self, transition: Transition, process: DiffusionProcess, samples: Sequence[int]) -> None:
         message = "decoding.search: a beam needs a decoding that keeps denoised tokens; try decoding=rdm_beam"
         require(not asks_again(transition, process), message)
+        self.check_width(samples)
+
+    def check_width(self, samples: Sequence[int]) -> None:
+        """Raise unless all lengths have equally many hypotheses; ``samples`` are their numbers."""
         message = f"decoding.samples={sum(samples)} must be a multiple of decoding.length_candidates={len(samples)}"
         require(len(set(samples)) == 1, message)
 
     def start(self, selection: Selection, sources: Tensor | None, rows: Tensor, candidates: int, width: int) -> Replace:
-        return _Hypotheses(min(width, candidates))
+        return Hypotheses(min(width, candidates))
 
 
-class _Hypotheses:
+class Hypotheses:
     """Replaces the ``width`` consecutive rows of every length by its best continuations."""
 
     def __init__(self, width: int) -> None:
@@ -74,6 +78,7 @@ class _Hypotheses:
         outcome, entry = take_rows(outcome, parents), (choice - 1).clamp(min=0)[:, None]
         columns = torch.arange(outcome.tokens.shape[1], device=index.device)
         place = (columns == entry // log_probs.shape[2]) & (choice > 0)[:, None]
+        self.replaced(state, place)
         return replace(
             outcome,
             tokens=torch.where(place, tokens.flatten(1)[parents].gather(1, entry), outcome.tokens),
@@ -82,7 +87,7 @@ class _Hypotheses:
 
     def other_tokens(self, state: State, outcome: Outcome) -> tuple[Tensor, Tensor]:
         """Return ids ``[R, N, W]`` that can replace the proposal, and their log-probabilities: -inf for no token."""
-        new = (outcome.action == Action.PROPOSE.value) & state.active
+        new = self.replaceable(state, outcome)
         logits = state.logits[new[state.active].nonzero().squeeze(1)].float()
         best = logits.topk(min(self.width, logits.shape[1]))
         same = best.indices == state.proposal[new][:, None]
@@ -92,6 +97,13 @@ class _Hypotheses:
         tokens[new] = best.indices
         log_probs[new] = (best.values - logits.logsumexp(1, keepdim=True)).masked_fill(same, float("-inf"))
         return tokens, log_probs
+
+    def replaceable(self, state: State, outcome: Outcome) -> Tensor:
+        """Return the positions ``[R, N]`` where another token may replace the proposal: those just denoised."""
+        return (outcome.action == Action.PROPOSE.value) & state.active
+
+    def replaced(self, state: State, place: Tensor) -> None:
+        """Called with the position ``[R, N]`` of the replaced token of each new row, if it has one."""
 
     def repeats(self, outcome: Outcome) -> Tensor:
         """Return which hypotheses ``[R]`` equal an earlier one of their length, as all do at the start."""

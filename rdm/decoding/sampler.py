@@ -257,6 +257,7 @@ class Sampler(IteratedDecoding):
             finished = transition.finished(state, outcome)
             if search is not None:
                 outcome = search(state, outcome, finished or iteration == iterations)
+                finished = finished and transition.finished(state, outcome)
             if observer is not None:
                 observer(state, outcome)
             tokens, denoised, stored = outcome.tokens, outcome.denoised, outcome.stored

@@ -123,6 +123,8 @@ class Transition(Described, ABC):
 
     any_number_of_steps: ClassVar[bool] = False
     """Whether more iterations than the ``T`` steps of training make sense; some steps are then visited repeatedly."""
+    left_to_right: ClassVar[bool] = False
+    """Whether the network must predict a denoised token from the tokens before it, without seeing later ones."""
 
     def check_noise(self, process: DiffusionProcess) -> None:
         """Raise a :class:`~rdm.errors.UserError` if this transition makes no sense for the noise: by default never."""

@@ -17,7 +17,7 @@ from rdm.errors import require
 class DenoisingOrder(Described, ABC):
     """Draws when each token is denoised."""
 
-    parallel = False  # True if several tokens may have the same number
+    ahead_factor: float | None = None  # weight of the loss of tokens with equal numbers; None if numbers are distinct
 
     @abstractmethod
     def __call__(self, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -86,11 +86,44 @@ class BlockOrder(UniformOrder):
 class ParallelBlockOrder(BlockOrder):
     """The blocks of :class:`BlockOrder`, whose tokens are denoised at the same time.
 
+    Args:
+        calls: number of blocks.
+        ahead_factor: weight of the loss of tokens that are predicted at the same time as those before them.
+
     >>> ParallelBlockOrder(calls=2)(torch.ones(1, 4, dtype=torch.bool))
     tensor([[0, 0, 1, 1]])
     """
 
-    parallel = True
+    def __init__(self, calls: int, ahead_factor: float = 1.0) -> None:
+        super().__init__(calls)
+        self.ahead_factor = positive_factor(ahead_factor)
 
     def __call__(self, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
         return self.block(free)
+
+
+class RandomBlockOrder(DenoisingOrder):
+    """Blocks from left to right, of random sizes, whose tokens are denoised at the same time.
+
+    Args:
+        largest: the sizes ``1 .. largest`` are equally likely.
+        ahead_factor: weight of the loss of tokens that are predicted at the same time as those before them.
+
+    >>> RandomBlockOrder(largest=1)(torch.ones(1, 4, dtype=torch.bool))
+    tensor([[0, 1, 2, 3]])
+    """
+
+    def __init__(self, largest: int, ahead_factor: float = 1.0) -> None:
+        require(largest >= 1, f"diffusion.order.largest must be at least 1, got {largest}")
+        self.largest, self.ahead_factor = largest, positive_factor(ahead_factor)
+
+    def __call__(self, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        sizes = torch.randint(1, self.largest + 1, free.shape, device=free.device, generator=generator)
+        rank = (free.cumsum(1) - 1).clamp(min=0)
+        return torch.searchsorted(sizes.cumsum(1), rank, right=True)
+
+
+def positive_factor(factor: float) -> float:
+    """Return ``factor``, the option ``ahead_factor`` of an order, if it is above 0."""
+    require(0 < factor < float("inf"), f"diffusion.order.ahead_factor must be above 0, got {factor}")
+    return factor

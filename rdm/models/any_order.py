@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from rdm.cross_entropy import Logits
-from rdm.errors import require
 from rdm.models.encoder_decoder import EncoderDecoder, Memory
 from rdm.models.layers import Attend, Positions, attend_causally, attend_where
 from rdm.models.length import LengthHead
@@ -26,8 +25,6 @@ from rdm.models.wrapper import NetworkWrapper
 Ahead = tuple[Tensor, Tensor, Tensor]
 """Rows, and places ``i`` and ``j`` in an order, each ``[Q]``: the token at ``order[j]`` is predicted from the tokens at
 ``order[0] .. order[i]``. Sorted by row."""
-
-MASKS_ONLY = "this system predicts masked tokens only, but the decoding asks for others; try decoding=rdm_commit"
 
 
 class ReadsInOrder(NetworkWrapper, ABC):
@@ -78,23 +75,22 @@ class ReadsInOrder(NetworkWrapper, ABC):
         return self.network.project(self.states(tokens, at, following, attend, memory), positions)
 
     def forward(self, x_t: Tensor, t: Tensor, memory: Any = None, positions: Positions | None = None) -> Logits:
-        """Return logits at masked positions, each given all tokens of its row that are not masked.
+        """Return logits at masked positions, each given all visible (not masked) tokens of its row.
 
-        Visible tokens are read from left to right. The last of them is read once for each masked position, at the place
-        of that position, so that a row has as many places as tokens.
+        Visible tokens are read from left to right, and each is predicted from those before it. The last of them is read
+        once for each masked position, at the place of that position, so that a row has as many places as tokens.
 
         Args:
             x_t: ``[R, N]`` noised tokens.
             t: ``[R]`` steps; they are not used, because the number of masks shows them.
             memory: the encoded sources; None for a network without encoder.
-            positions: where to project to the vocabulary; None means everywhere, and is defined for masks only.
+            positions: where to project to the vocabulary; None means everywhere, also at tokens that are not read,
+                where logits have no meaning.
         """
-        if positions is not None:
-            require(bool((x_t == self.network.vocab.mask)[positions].all()), MASKS_ONLY)
-        return self.network.project(self.states_of_masks(x_t, memory), positions)
+        return self.network.project(self.states_of_tokens(x_t, memory), positions)
 
-    def states_of_masks(self, x_t: Tensor, memory: Any) -> Tensor:
-        """Return states ``[R, N, D]``, by which masked tokens of ``x_t [R, N]`` are predicted."""
+    def states_of_tokens(self, x_t: Tensor, memory: Any) -> Tensor:
+        """Return states ``[R, N, D]``, by which the tokens of ``x_t [R, N]`` are predicted."""
         masked, unread = x_t == self.network.vocab.mask, self.unread(x_t)
         number = torch.arange(x_t.shape[1], device=x_t.device)
         order = ((masked + 2 * unread) * x_t.shape[1] + number).argsort(1)
@@ -108,6 +104,7 @@ class ReadsInOrder(NetworkWrapper, ABC):
         seen = torch.where(asks[..., None], before[:, None] | here, torch.ones_like(here).tril())
         states = self.states(x_t, at, following, attend_where(seen), memory)
         place = torch.empty_like(order).scatter_(1, order, number.expand_as(order))
+        place = (place - (~masked & ~unread).long()).clamp(min=0)  # a visible token: at the visible one before it
         return states.gather(1, place[..., None].expand_as(states))
 
 
@@ -176,8 +173,8 @@ class OpenEndedAnyOrderDenoiser(ReadsInOrder):
         x = self.network.embed(tokens.gather(1, at)) + distance_vector(self.distance, at, following)
         return self.network(x, repeat(attend), at, queries=(following - 1).clamp(min=0))
 
-    def states_of_masks(self, x_t: Tensor, memory: Any) -> Tensor:
-        return super().states_of_masks(self.from_start(x_t), memory)[:, 1:]
+    def states_of_tokens(self, x_t: Tensor, memory: Any) -> Tensor:
+        return super().states_of_tokens(self.from_start(x_t), memory)[:, 1:]
 
     def from_start(self, tokens: Tensor) -> Tensor:
         """Prepend ``<bos>`` to ``tokens [R, N]``."""

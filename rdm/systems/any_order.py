@@ -16,7 +16,7 @@ from rdm.diffusion.orders import DenoisingOrder
 from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.reweighting import Original
 from rdm.errors import require
-from rdm.models.any_order import MASKS_ONLY, AnyOrderDenoiser, ReadsInOrder
+from rdm.models.any_order import AnyOrderDenoiser, ReadsInOrder
 from rdm.models.encoder_decoder import Memory
 from rdm.systems.base import Likelihood
 from rdm.systems.denoising import DenoisingSystem
@@ -32,7 +32,7 @@ class AnyOrder(DenoisingSystem):
         loss = E_order sum_i - log p(x_order(i) | x_order(1) .. x_order(i - 1))
 
     With uniform orders this is the bound of absorbing diffusion in continuous time. Decoding is that of any other
-    diffusion over masks, except that denoised tokens cannot be predicted again.
+    diffusion over masks, except that denoised tokens can be predicted again only from those before them.
 
     Args:
         vocab: size and special ids.
@@ -59,40 +59,45 @@ class AnyOrder(DenoisingSystem):
         super().__init__(vocab=vocab, process=process, **parts)
         self.order, self.label_smoothing = order, label_smoothing
 
-    def text_loss(self, text: Tensor, free: Tensor, memory: Memory | None, generator: torch.Generator | None) -> Term:
-        """Return the loss of the ``free`` tokens of ``text [B, N]`` along one order.
+    def text_terms(
+        self, text: Tensor, free: Tensor, memory: Memory | None, generator: torch.Generator | None
+    ) -> list[Term]:
+        """Return the loss of the ``free`` tokens of ``text [B, N]`` along one order, each predicted from all before it.
 
-        Each token is predicted from all before it. With a parallel order, a token is also predicted from what comes
-        before all tokens that are denoised at the same time.
+        If tokens are denoised at the same time, those that are not the first of them are also predicted from what comes
+        before all of them: the term ``ahead``.
         """
         order, key = self.draw_order(text, free, generator)
         places, ahead = self.places(order, free), None
-        if self.order.parallel:
+        if self.order.ahead_factor is not None:
             place = torch.arange(order.shape[1], device=order.device)
             first = torch.searchsorted(key, key)  # place of the first token that is denoised at the same time
             rows, j = (free.gather(1, order) & (first < place)).nonzero(as_tuple=True)
             ahead = (rows, first[rows, j] - 1, j) if len(rows) else None
-        positions = places.nonzero(
-            as_tuple=True
-        )  # the only device synchronisation of the step, but for parallel orders
+        # The only device synchronisation of the step, except for tokens that are denoised at the same time.
+        positions = places.nonzero(as_tuple=True)
         logits = self.denoiser.in_order(text, order, memory, positions, ahead)
         gold = text[positions[0], order[positions[0], positions[1] + 1]]
         if ahead is not None:
             gold = torch.cat([gold, text[ahead[0], order[ahead[0], ahead[2]]]])
         predictable = self.denoiser.network.output_bias == 0
         losses = smoothed_cross_entropy(logits, gold, predictable, self.label_smoothing)
-        return Term("diffusion", losses.sum(), self.process.noise.unit)
+        next_ones, others = losses.split([len(positions[0]), len(losses) - len(positions[0])])
+        terms = [Term("diffusion", next_ones.sum(), self.process.noise.unit)]
+        if self.order.ahead_factor is not None:
+            terms.append(Term("ahead", others.sum(), self.process.noise.unit, self.order.ahead_factor))
+        return terms
 
     def text_nats(
         self, text: Tensor, free: Tensor, memory: Memory | None, draws: int | None, generator: torch.Generator | None
     ) -> Tensor:
         """Return the mean ``[B]`` over ``draws`` orders of ``-log p(free tokens | others)``, in float64.
 
-        None draws as many orders as the process has steps. With a parallel order it is that of decoding one token after
-        the other, the same for each draw, so one is enough.
+        None draws as many orders as the process has steps. If tokens are denoised at the same time, it is that of
+        decoding one after the other, the same for each draw, so one is enough.
         """
         nats = torch.zeros(len(text), dtype=torch.float64, device=text.device)
-        count = 1 if self.order.parallel else draws or self.process.num_steps
+        count = 1 if self.exact else draws or self.process.num_steps
         for _ in range(count):
             order, _ = self.draw_order(text, free, generator)
             places = self.places(order, free)
@@ -105,7 +110,12 @@ class AnyOrder(DenoisingSystem):
     @property
     def kind(self) -> Literal["exact", "bound"]:
         """What :meth:`text_nats` is the likelihood of: one order, or the mean over several."""
-        return "exact" if self.order.parallel else "bound"
+        return "exact" if self.exact else "bound"
+
+    @property
+    def exact(self) -> bool:
+        """Whether there is one order in which the tokens are predicted one by one: blocks are, from left to right."""
+        return self.order.ahead_factor is not None
 
     def draw_order(self, text: Tensor, free: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return an order ``[B, N]`` of the positions of ``text [B, N]``, and their sorted numbers.
@@ -124,7 +134,10 @@ class AnyOrder(DenoisingSystem):
 
     def check(self, decoding: Decoding) -> None:
         super().check(decoding)
-        require(not asks_again(self.as_sampler(decoding).transition, self.process), MASKS_ONLY)
+        transition = self.as_sampler(decoding).transition
+        masks_only = transition.left_to_right or not asks_again(transition, self.process)
+        message = "this system predicts masked tokens only, but the decoding asks for others; try decoding=rdm_commit"
+        require(masks_only, message)
 
 
 class AnyOrderSystem(AnyOrder, DiffusionSystem):
@@ -159,7 +172,7 @@ class AnyOrderSystem(AnyOrder, DiffusionSystem):
             length_factor=length_factor,
             source_dropout=source_dropout,
         )
-        self.rescores = order.parallel  # see `text_nats`
+        self.rescores = self.exact  # see `text_nats`
         masks_only = self.objective.is_bound(process)  # noise never looks like text
         spared = not bool(process.noise.learnable[[vocab.bos, vocab.eos]].any())
         require(masks_only and spared, "system=any_order needs masks as noise, with noise_specials=false")
@@ -168,7 +181,7 @@ class AnyOrderSystem(AnyOrder, DiffusionSystem):
         memory = self.denoiser.encode(self.drop_sources(batch.source, generator))
         free = self.process.learnable(batch.target)
         return [
-            self.text_loss(batch.target, free, memory, generator),
+            *self.text_terms(batch.target, free, memory, generator),
             Term("length", self._length_nats(batch, memory).sum(), "sentences", self.length_factor),
         ]
 

@@ -45,7 +45,7 @@ class AnyOrderLanguageModel(AnyOrder, DiffusionLanguageModel):
         denoiser.restrict(process.noise.learnable & vocab.select(without=(vocab.bos,)))  # <bos> never occurs in text
 
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
-        return [self.text_loss(*self._text(batch), None, generator)]
+        return self.text_terms(*self._text(batch), None, generator)
 
     @torch.inference_mode()
     def likelihood(

@@ -107,6 +107,8 @@ class DenoisingSystem(System):
         if not isinstance(decoding, Sampler):
             raise UserError(f"decoding={decoding.name} is not for diffusion over tokens; try decoding=rdm")
         decoding.check(self.process)
+        ordered = not (decoding.transition.left_to_right and self.denoiser.looks_ahead)
+        require(ordered, f"decoding={decoding.name} needs a causal network, e.g. system=any_order; try decoding=rdm")
         cached = decoding.block_cache or decoding.token_cache is not None
         possible = not cached or self.denoiser.runs_on_parts
         require(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rdm.decoding.adaptive import KLASS, Editing, EntropyBound, Factor, RenoisingEntropyBound, Threshold
 from rdm.decoding.correcting import LeaveOneOut, Psi
+from rdm.decoding.jacobi import Jacobi
 from rdm.decoding.proposal import Proposal
 from rdm.decoding.remasking import ReMDMCap, ReMDMConf, ReMDMLoop, ReMDMRescale
 from rdm.decoding.routing import P2, Ancestral, Commit, Conditional, MaskPredict, PosteriorStep, Unconditional
@@ -64,6 +65,7 @@ ROUTERS: dict[str, Callable[..., Router]] = {  # with options that make tokens g
     "entropy_bound": lambda: EntropyBound(0.5),
     "klass": lambda: KLASS(0.5, max_divergence=0.3, history=1),
     "editing": lambda: Editing(0.95, edit_threshold=0.6),
+    "jacobi": lambda: Jacobi(ahead=1),
 }
 TEXT_NOISE_ROUTERS: dict[str, Callable[..., Router]] = {  # refused for mask noise
     "leave_one_out": lambda: LeaveOneOut(corrected=0.3),
@@ -72,6 +74,7 @@ TEXT_NOISE_ROUTERS: dict[str, Callable[..., Router]] = {  # refused for mask noi
 FEWER_ITERATIONS = [  # may need fewer than decoding.steps
     *["dndm", "dndm_beta", "dndm_k", "threshold", "factor", "entropy_bound", "klass", "editing"],
     "entropy_bound_renoise",
+    "jacobi",
 ]
 TOP_K = ["uncond", "cond", "commit", "mask_predict", "p2"]  # ranked by confidence, with the option gumbel_scale
 DETERMINISTIC = [
@@ -83,9 +86,10 @@ DETERMINISTIC = [
     "entropy_bound",
     "klass",
     "editing",
+    "jacobi",
 ]
 """Routers that draw no random numbers under mask noise with argmax proposals."""
-REPLACE = ["psi", "editing", *TEXT_NOISE_ROUTERS]  # may replace a denoised token
+REPLACE = ["psi", "editing", "jacobi", *TEXT_NOISE_ROUTERS]  # may replace a denoised token
 ANY_NUMBER_OF_STEPS = ["remdm_cap", "remdm_rescale", "remdm_conf", "remdm_loop", "p2", "psi", "leave_one_out"]
 TRANSITIONS: dict[str, Callable[..., Transition]] = {**ROUTERS, "posterior": PosteriorStep}
 CASES = [

@@ -308,7 +308,7 @@ def test_active_positions(name: str) -> None:
     for state, _ in seen:
         if name in ("uncond", "uncond_margin", "cond", "p2", "psi"):
             assert torch.equal(state.active, state.free)
-        elif name.startswith("dndm") or name == "editing":  # see test_transition_times.py, test_adaptive.py
+        elif name.startswith("dndm") or name in ("editing", "jacobi"):  # see the files of their tests
             assert not (state.active & ~state.free).any()
         else:
             assert torch.equal(state.active, state.noisy)

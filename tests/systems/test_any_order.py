@@ -16,8 +16,9 @@ from rdm.data.batch import Batch
 from rdm.decoding.routing import Commit
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Linear as LinearDecoding
+from rdm.decoding.transition import Outcome, State
 from rdm.diffusion.noise import Absorbing, Uniform
-from rdm.diffusion.orders import BlockOrder, LeftToRightOrder, ParallelBlockOrder, UniformOrder
+from rdm.diffusion.orders import BlockOrder, LeftToRightOrder, ParallelBlockOrder, RandomBlockOrder, UniformOrder
 from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.schedule import Linear
 from rdm.errors import UserError
@@ -70,6 +71,19 @@ def test_a_masked_token_is_predicted_as_in_training(system: AnyOrderSystem) -> N
                 torch.testing.assert_close(decoded[n], trained[0], atol=1e-5, rtol=1e-4)
 
 
+def test_a_visible_token_is_predicted_from_those_before_it(system: AnyOrderSystem) -> None:
+    """Also if masks are between them; <bos> is given."""
+    memory = system.denoiser.encode(SOURCE)
+    x_t = TARGET.clone()
+    x_t[0, 2] = MASK
+    visible = torch.tensor([[False, True, False, True, True, False, False], [False, True, True, *[False] * 4]])
+    logits = system.denoiser(x_t, torch.ones(2), memory, visible)
+    assert isinstance(logits, Tensor)
+    order = torch.tensor([[0, 1, 3, 4, 2, 5, 6], [0, 1, 2, 3, 4, 5, 6]])
+    places = (torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 1, 2, 0, 1]))
+    torch.testing.assert_close(logits, system.denoiser.in_order(TARGET, order, memory, places))
+
+
 def test_tokens_predicted_ahead(system: AnyOrderSystem) -> None:
     """Also tokens that do not come next are predicted as in decoding, beside those that come next."""
     memory = system.denoiser.encode(SOURCE)
@@ -103,7 +117,7 @@ def test_starts_as_the_autoregressive_network(system: AnyOrderSystem) -> None:
 def test_loss_of_parallel_blocks() -> None:
     """Each token after all before it, and those that are not the first of their block after the blocks before."""
     torch.manual_seed(0)
-    system = tiny_any_order(VOCAB, order=ParallelBlockOrder(calls=2)).eval()
+    system = tiny_any_order(VOCAB, order=ParallelBlockOrder(calls=2, ahead_factor=0.5)).eval()
     for parameter in (system.denoiser.from_end.table, system.denoiser.distance.table):
         torch.nn.init.normal_(parameter, std=0.3)
     system.label_smoothing = 0.0
@@ -117,12 +131,14 @@ def test_loss_of_parallel_blocks() -> None:
     x_t = torch.tensor([[BOS, MASK, EOS]])
     logits = system.denoiser(x_t, torch.ones(1), system.denoiser.encode(torch.tensor([[BOS, 6, EOS]])), x_t == MASK)
     total -= logits[0].log_softmax(-1)[11].item()
-    diffusion, length = system.loss(batch)
-    assert diffusion.total.item() == pytest.approx(total, rel=1e-4)
+    diffusion, ahead, length = system.loss(batch)
+    assert diffusion.total.item() + ahead.total.item() == pytest.approx(total, rel=1e-4)
+    assert (diffusion.factor, ahead.factor) == (1.0, 0.5)
     likelihood = system.likelihood(batch)
     assert likelihood.kind == "exact"
-    ahead = diffusion.total.item() + length.total.item() - likelihood.nats.sum().item()
-    assert ahead == pytest.approx(total - sum_of_next(system, batch), rel=1e-4)
+    expected = diffusion.total.item() + length.total.item()
+    assert likelihood.nats.sum().item() == pytest.approx(expected, rel=1e-4)
+    assert diffusion.total.item() == pytest.approx(sum_of_next(system, batch), rel=1e-4)
 
 
 def sum_of_next(system: AnyOrderSystem, batch: Batch) -> float:
@@ -175,6 +191,19 @@ def test_block_orders_are_what_the_decoder_visits(calls: int) -> None:
         before = denoised
     two = BlockOrder(1)(torch.ones(500, 2, dtype=torch.bool), seeded(0))
     assert 0.4 < (two[:, 0] < two[:, 1]).double().mean() < 0.6, "any order within a block"
+
+
+def test_random_blocks() -> None:
+    """Sizes are uniform in 1 .. largest, whatever the text is cut to; given tokens count for nothing."""
+    free = torch.ones(3_000, 9, dtype=torch.bool)
+    free[:, 0] = False
+    blocks = RandomBlockOrder(largest=3)(free, seeded(0))[:, 1:]
+    assert (blocks[:, 0] == 0).all()
+    assert ((blocks.diff(dim=1) == 0) | (blocks.diff(dim=1) == 1)).all()
+    sizes = (blocks == 0).sum(1)
+    assert p_value(sizes - 1, np.full(3, 1 / 3)) > 0.001
+    second = (blocks == 1).sum(1)
+    assert p_value(second - 1, np.full(3, 1 / 3)) > 0.001
 
 
 def test_given_tokens_come_first_and_padding_last(system: AnyOrderSystem) -> None:
@@ -230,16 +259,22 @@ def test_decoding(system: AnyOrderSystem) -> None:
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_a_decoding_that_predicts_denoised_tokens_again_is_refused(name: str, system: AnyOrderSystem) -> None:
-    """Before it starts; and the network refuses what was not foreseen."""
     sampler = instantiate(decoding(f"decoding={name}"))
+    asked_again = []
+
+    def observe(state: State, outcome: Outcome) -> None:
+        asked_again.append(bool((state.active & state.denoised).any()))
+
     try:
         system.check(sampler)
     except UserError as refused:
-        if "predicts masked tokens only" in str(refused):
-            with pytest.raises(UserError, match="predicts masked tokens only"):
-                system.generate(SOURCE, sampler, seeded(0))
+        message = str(refused)
     else:
-        system.generate(SOURCE, sampler, seeded(0))
+        message = ""
+        system.generate(SOURCE, sampler, seeded(0), observe)
+    reasons = ("", "predicts masked tokens only", "needs noise that looks like text", "exceeds diffusion.num_steps")
+    assert any(reason in message if reason else not message for reason in reasons)
+    assert not any(asked_again) or sampler.transition.left_to_right
 
 
 @pytest.mark.parametrize("noise", [Uniform(VOCAB), Absorbing(VOCAB)], ids=["uniform", "specials"])
@@ -257,6 +292,8 @@ def test_other_noise_is_refused(noise: Uniform | Absorbing) -> None:
         (["diffusion.noise.noise_specials=true"], "needs masks as noise, with noise_specials=false"),
         (["diffusion/order=left_to_right", "diffusion.order.spread=0.5"], "spread must be at least 1"),
         (["diffusion/order=blocks", "diffusion.order.calls=0"], "calls must be at least 1"),
+        (["diffusion/order=random_blocks", "diffusion.order.largest=0"], "largest must be at least 1"),
+        (["diffusion/order=random_blocks", "diffusion.order.ahead_factor=0"], "ahead_factor must be above 0"),
     ],
 )
 def test_refused_by_the_script(options: list[str], message: str, tmp_path: Path) -> None:

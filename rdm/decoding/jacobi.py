@@ -1,0 +1,89 @@
+"""Jacobi decoding: several tokens at a time from left to right, predicted again until those before them are final."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rdm.decoding.candidates import Selection
+from rdm.decoding.denoising_beam import DenoisingBeam, Hypotheses
+from rdm.decoding.search import Replace
+from rdm.decoding.transition import Action, Outcome, Progress, Router, Start, State, Transition
+from rdm.diffusion.process import DiffusionProcess
+from rdm.errors import require
+
+
+class Jacobi(Router):
+    """Predicts the next tokens at the same time, and predicts them again after their neighbours (Song et al., 2021).
+
+    The network must predict a denoised token from the tokens before it (``system=any_order``). After each call
+
+        x_s[n] = argmax p(x0[n] | x_t[< n])        for the denoised tokens that are not final, and the next noisy ones
+
+    and a token is final if those before it did not change. So each call makes at least one more token final, and every
+    final token is that of greedy decoding from left to right. In each iteration at least as many tokens are denoised as
+    the schedule says. What is not final after the last iteration is returned as it is.
+
+    Args:
+        ahead: number of tokens that are denoised in each call beside the first noisy one, if the schedule does not ask
+            for more.
+
+    >>> Jacobi(ahead=2).describe()
+    {'class': 'Jacobi', 'ahead': 2}
+    """
+
+    left_to_right: ClassVar[bool] = True
+
+    def __init__(self, ahead: int = 1) -> None:
+        super().__init__()
+        require(ahead >= 0, f"decoding.transition.ahead must be 0 or greater, got {ahead}")
+        self.ahead = ahead
+
+    def plan(self, start: Start) -> list[int]:
+        start.memo["final"] = torch.zeros_like(start.free)
+        return super().plan(start)
+
+    def active(self, progress: Progress) -> Tensor:
+        window = torch.maximum(progress.count, progress.denoised.sum(1) + 1 + self.ahead)
+        in_window = progress.free.cumsum(1) <= window[:, None]
+        return progress.free & in_window & ~progress.memo["final"][progress.rows]
+
+    def route(self, state: State) -> Tensor:
+        return torch.where(state.active, Action.PROPOSE, torch.where(state.denoised, Action.KEEP, Action.NOISE))
+
+    def step(self, state: State) -> Outcome:
+        outcome = super().step(state)
+        changed = state.active & (~state.denoised | (outcome.tokens != state.tokens))
+        changed_before = changed.cumsum(1) - changed.long()
+        state.memo["final"][state.rows] = outcome.denoised & (changed_before == 0)
+        return outcome
+
+    def finished(self, state: State, outcome: Outcome) -> bool:
+        return bool((state.memo["final"][state.rows] | ~state.free).all())
+
+
+class JacobiBeam(DenoisingBeam):
+    """Keeps the most probable hypotheses of each target length in Jacobi decoding (``decoding=jacobi_beam``).
+
+    As :class:`~rdm.decoding.denoising_beam.DenoisingBeam`, but only tokens that have just become final are replaced,
+    because the probabilities of others may still change. What comes after a replaced token is predicted again.
+    """
+
+    def check(self, transition: Transition, process: DiffusionProcess, samples: Sequence[int]) -> None:
+        require(isinstance(transition, Jacobi), "decoding.search: JacobiBeam is for decoding=jacobi_beam")
+        self.check_width(samples)
+
+    def start(self, selection: Selection, sources: Tensor | None, rows: Tensor, candidates: int, width: int) -> Replace:
+        return _JacobiHypotheses(min(width, candidates))
+
+
+class _JacobiHypotheses(Hypotheses):
+    def replaceable(self, state: State, outcome: Outcome) -> Tensor:
+        final: Tensor = state.memo["final"][state.rows]
+        several = state.iteration < state.iterations  # what comes after a replaced token needs another call
+        return state.active & final & several
+
+    def replaced(self, state: State, place: Tensor) -> None:
+        after = place.cumsum(1) - place.long() > 0
+        state.memo["final"][state.rows] &= ~after
