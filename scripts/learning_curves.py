@@ -1,0 +1,33 @@
+"""``python scripts/learning_curves.py name=RUN ... > results/learning_curves.csv``: validation curves for docs/learning.md.
+
+Minutes are CPU minutes of training in proportion to the steps, those of a warm start included.
+"""
+
+import csv
+import sys
+from pathlib import Path
+
+import rdm
+
+COLUMNS = ("system", "minutes", "step", "bleu", "nats")
+
+
+def curve(name: str, run: Path) -> list[tuple[str, str, int, str, str]]:
+    """Return one row for each validation of a run."""
+    cost = rdm.load(run).cost
+    per_step = cost["cpu_seconds"] / 60 / cost["steps"]
+    with (run / "metrics.csv").open(encoding="utf-8") as file:
+        logged = [line for line in csv.DictReader(file) if line.get("val/nats_per_token")]
+    return [
+        (name, f"{(int(line['step']) + 1) * per_step:.2f}", int(line["step"]) + 1)
+        + (f"{float(line['val/bleu']):.2f}", f"{float(line['val/nats_per_token']):.3f}")
+        for line in logged
+    ]
+
+
+if __name__ == "__main__":
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for argument in sys.argv[1:]:
+        name, run = argument.split("=", 1)
+        writer.writerows(curve(name, Path(run)))
