@@ -6,12 +6,21 @@ from decoders import ROOT, rows
 
 PAGES = {
     ROOT / "docs" / "systems.md": ("toy_systems", "multi30k_systems"),
-    ROOT / "docs" / "learning.md": ("tatoeba_75", "wikitext2_any_order"),
+    ROOT / "docs" / "learning.md": (
+        "equal_minutes_tatoeba",
+        "equal_minutes_multi30k",
+        "tatoeba_75",
+        "wikitext2_any_order",
+    ),
 }
 """Which files of rows are shown on which page."""
 COLUMNS = {
     "toy_systems": ("training", "decoding", "BLEU"),
     "multi30k_systems": ("system", "steps", "decoding", "sacreBLEU", "chrF"),
+    **dict.fromkeys(
+        ("equal_minutes_tatoeba", "equal_minutes_multi30k"),
+        ("run", "CPU minutes", "decoding", "candidates", "chosen by", "calls", "sacreBLEU", "chrF"),
+    ),
     "tatoeba_75": ("run", "minutes", "decoding", "calls", "sacreBLEU", "chrF"),
     "wikitext2_any_order": ("system", "CPU minutes", "decoding", "bits per token", "Diversity", "token entropy"),
 }
@@ -42,10 +51,23 @@ def open_ended_line(row: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
+def equal_minutes_line(row: dict[str, Any]) -> str:
+    """One line of a table of systems that were trained for the same CPU time."""
+    run, selection = row["run"].rsplit("/", 1)[-1], row["decoding"].get("selection", {})
+    teacher = selection.get("run", "").rsplit("/", 1)[-1]
+    chosen = "itself" if teacher == run else f"`{teacher}`" if teacher else "score and length" if selection else "score"
+    calls = row.get("calls_per_sentence")
+    cells = [f"`{run}`", f"{row['training']['cpu_seconds'] / 60:.0f}", decoding(row), str(row["candidates"]), chosen]
+    cells += [f"{calls:.1f}" if calls else "", *(f"{value(row, metric):.2f}" for metric in ("sacrebleu", "chrf"))]
+    return f"| {' | '.join(cells)} |\n"
+
+
 def line(name: str, row: dict[str, Any]) -> str:
     """One line of a table."""
     if name == "wikitext2_any_order":
         return open_ended_line(row)
+    if name.startswith("equal_minutes"):
+        return equal_minutes_line(row)
     training, scores = row["training"], [f"{value(row, metric):.2f}" for metric in ("sacrebleu", "chrf")]
     if name == "toy_systems":
         cells = [f"`{' '.join(training['overrides'])}`", decoding(row), scores[0]]

@@ -75,31 +75,8 @@ class BlockOrder(UniformOrder):
         self.calls = calls
 
     def __call__(self, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        return self.block(free) + super().__call__(free, generator)
-
-    def block(self, free: Tensor) -> Tensor:
-        """Return the block of each position ``[B, N]``."""
         rank, count = free.cumsum(1) - 1, free.sum(1, keepdim=True).clamp(min=1)
-        return rank.clamp(min=0) * self.calls // count
-
-
-class ParallelBlockOrder(BlockOrder):
-    """The blocks of :class:`BlockOrder`, whose tokens are denoised at the same time.
-
-    Args:
-        calls: number of blocks.
-        ahead_factor: weight of the loss of tokens that are predicted at the same time as those before them.
-
-    >>> ParallelBlockOrder(calls=2)(torch.ones(1, 4, dtype=torch.bool))
-    tensor([[0, 0, 1, 1]])
-    """
-
-    def __init__(self, calls: int, ahead_factor: float = 1.0) -> None:
-        super().__init__(calls)
-        self.ahead_factor = positive_factor(ahead_factor)
-
-    def __call__(self, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        return self.block(free)
+        return rank.clamp(min=0) * self.calls // count + super().__call__(free, generator)
 
 
 class RandomBlockOrder(DenoisingOrder):
@@ -109,21 +86,17 @@ class RandomBlockOrder(DenoisingOrder):
         largest: the sizes ``1 .. largest`` are equally likely.
         ahead_factor: weight of the loss of tokens that are predicted at the same time as those before them.
 
-    >>> RandomBlockOrder(largest=1)(torch.ones(1, 4, dtype=torch.bool))
+    >>> RandomBlockOrder(largest=1, ahead_factor=0.1)(torch.ones(1, 4, dtype=torch.bool))
     tensor([[0, 1, 2, 3]])
     """
 
-    def __init__(self, largest: int, ahead_factor: float = 1.0) -> None:
+    def __init__(self, largest: int, ahead_factor: float) -> None:
         require(largest >= 1, f"diffusion.order.largest must be at least 1, got {largest}")
-        self.largest, self.ahead_factor = largest, positive_factor(ahead_factor)
+        valid = 0 < ahead_factor < float("inf")
+        require(valid, f"diffusion.order.ahead_factor must be above 0, got {ahead_factor}")
+        self.largest, self.ahead_factor = largest, ahead_factor
 
     def __call__(self, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
         sizes = torch.randint(1, self.largest + 1, free.shape, device=free.device, generator=generator)
         rank = (free.cumsum(1) - 1).clamp(min=0)
         return torch.searchsorted(sizes.cumsum(1), rank, right=True)
-
-
-def positive_factor(factor: float) -> float:
-    """Return ``factor``, the option ``ahead_factor`` of an order, if it is above 0."""
-    require(0 < factor < float("inf"), f"diffusion.order.ahead_factor must be above 0, got {factor}")
-    return factor

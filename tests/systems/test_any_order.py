@@ -18,7 +18,7 @@ from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Linear as LinearDecoding
 from rdm.decoding.transition import Outcome, State
 from rdm.diffusion.noise import Absorbing, Uniform
-from rdm.diffusion.orders import BlockOrder, LeftToRightOrder, ParallelBlockOrder, RandomBlockOrder, UniformOrder
+from rdm.diffusion.orders import BlockOrder, LeftToRightOrder, RandomBlockOrder, UniformOrder
 from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.schedule import Linear
 from rdm.errors import UserError
@@ -114,10 +114,17 @@ def test_starts_as_the_autoregressive_network(system: AnyOrderSystem) -> None:
         torch.testing.assert_close(found[0], expected[0, visible], atol=1e-5, rtol=1e-4)
 
 
-def test_loss_of_parallel_blocks() -> None:
+class Pairs(RandomBlockOrder):
+    """Blocks of two tokens."""
+
+    def __call__(self, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        return (free.cumsum(1) - 1) // 2
+
+
+def test_loss_of_tokens_at_the_same_time() -> None:
     """Each token after all before it, and those that are not the first of their block after the blocks before."""
     torch.manual_seed(0)
-    system = tiny_any_order(VOCAB, order=ParallelBlockOrder(calls=2, ahead_factor=0.5)).eval()
+    system = tiny_any_order(VOCAB, order=Pairs(largest=2, ahead_factor=0.5)).eval()
     for parameter in (system.denoiser.from_end.table, system.denoiser.distance.table):
         torch.nn.init.normal_(parameter, std=0.3)
     system.label_smoothing = 0.0
@@ -197,7 +204,7 @@ def test_random_blocks() -> None:
     """Sizes are uniform in 1 .. largest, whatever the text is cut to; given tokens count for nothing."""
     free = torch.ones(3_000, 9, dtype=torch.bool)
     free[:, 0] = False
-    blocks = RandomBlockOrder(largest=3)(free, seeded(0))[:, 1:]
+    blocks = RandomBlockOrder(largest=3, ahead_factor=1.0)(free, seeded(0))[:, 1:]
     assert (blocks[:, 0] == 0).all()
     assert ((blocks.diff(dim=1) == 0) | (blocks.diff(dim=1) == 1)).all()
     sizes = (blocks == 0).sum(1)
@@ -304,7 +311,7 @@ def test_refused_by_the_script(options: list[str], message: str, tmp_path: Path)
 def test_a_model_chooses_among_its_own_candidates(tmp_path: Path) -> None:
     """rescore=self returns the candidate of the highest likelihood per token, and counts the call that this takes."""
     run, results = tmp_path / "run", tmp_path / "results.jsonl"
-    options = ["system=any_order", "diffusion/order=parallel_blocks", "ranking=left_to_right", "schedule=linear"]
+    options = ["system=any_order", "diffusion/order=random_blocks", "decoding=jacobi"]
     short = ["trainer.max_steps=2", "trainer.val_check_interval=2", "callbacks.sampling=null"]
     script("train.py", *SMALL, *options, *short, f"hydra.run.dir={run}")
     for rescore in ("null", "self"):
@@ -320,4 +327,4 @@ def test_a_model_chooses_among_its_own_candidates(tmp_path: Path) -> None:
     uniform = tmp_path / "uniform"
     script("train.py", *SMALL, "system=any_order", "diffusion/order=uniform", *short, f"hydra.run.dir={uniform}")
     refused = script("evaluate.py", f"ckpt={uniform}", "rescore=self", code=2).stderr
-    assert "name a run of system=ar, or of system=any_order with diffusion/order=parallel_blocks" in refused
+    assert "name a run of system=ar, or of system=any_order with diffusion/order=random_blocks" in refused
