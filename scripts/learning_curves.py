@@ -1,4 +1,4 @@
-"""``python scripts/learning_curves.py name=RUN ... > results/learning_curves.csv``: validation curves for docs/learning.md.
+"""``python scripts/learning_curves.py name=RUN ... > results/learning_curves.csv``: the curves of docs/learning.md.
 
 Minutes are CPU minutes of training in proportion to the steps, those of a warm start included.
 """
@@ -18,11 +18,11 @@ def curve(name: str, run: Path) -> list[tuple[str, str, int, str, str]]:
     per_step = cost["cpu_seconds"] / 60 / cost["steps"]
     with (run / "metrics.csv").open(encoding="utf-8") as file:
         logged = [line for line in csv.DictReader(file) if line.get("val/nats_per_token")]
-    return [
-        (name, f"{(int(line['step']) + 1) * per_step:.2f}", int(line["step"]) + 1)
-        + (f"{float(line['val/bleu']):.2f}", f"{float(line['val/nats_per_token']):.3f}")
-        for line in logged
-    ]
+    rows = []
+    for line in logged:
+        step, bleu, nats = int(line["step"]) + 1, float(line["val/bleu"]), float(line["val/nats_per_token"])
+        rows.append((name, f"{step * per_step:.2f}", step, f"{bleu:.2f}", f"{nats:.3f}"))
+    return rows
 
 
 if __name__ == "__main__":
