@@ -17,7 +17,7 @@ from rdm.errors import require
 class DenoisingOrder(Described, ABC):
     """Draws when each token is denoised."""
 
-    ahead_factor: float | None = None  # weight of the loss of tokens with equal numbers; None if numbers are distinct
+    parallel = False  # True if several tokens may have the same number
 
     @abstractmethod
     def __call__(self, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -79,24 +79,21 @@ class BlockOrder(UniformOrder):
         return rank.clamp(min=0) * self.calls // count + super().__call__(free, generator)
 
 
-class RandomBlockOrder(DenoisingOrder):
+class RandomBlockOrder(UniformOrder):
     """Blocks from left to right, of random sizes, whose tokens are denoised at the same time.
 
     Args:
-        largest: the sizes ``1 .. largest`` are equally likely.
-        ahead_factor: weight of the loss of tokens that are predicted at the same time as those before them.
+        joined: probability that a token is in the block of the token before it.
 
-    >>> RandomBlockOrder(largest=1, ahead_factor=0.1)(torch.ones(1, 4, dtype=torch.bool))
-    tensor([[0, 1, 2, 3]])
+    >>> RandomBlockOrder(joined=1e-9)(torch.ones(1, 4, dtype=torch.bool)).diff()
+    tensor([[1, 1, 1]])
     """
 
-    def __init__(self, largest: int, ahead_factor: float) -> None:
-        require(largest >= 1, f"diffusion.order.largest must be at least 1, got {largest}")
-        valid = 0 < ahead_factor < float("inf")
-        require(valid, f"diffusion.order.ahead_factor must be above 0, got {ahead_factor}")
-        self.largest, self.ahead_factor = largest, ahead_factor
+    parallel = True
+
+    def __init__(self, joined: float) -> None:
+        require(0 < joined < 1, f"diffusion.order.joined must lie in (0, 1), got {joined}")
+        self.joined = joined
 
     def __call__(self, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        sizes = torch.randint(1, self.largest + 1, free.shape, device=free.device, generator=generator)
-        rank = (free.cumsum(1) - 1).clamp(min=0)
-        return torch.searchsorted(sizes.cumsum(1), rank, right=True)
+        return (super().__call__(free, generator) >= self.joined).cumsum(1)

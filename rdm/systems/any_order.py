@@ -69,7 +69,7 @@ class AnyOrder(DenoisingSystem):
         """
         order, key = self.draw_order(text, free, generator)
         places, ahead = self.places(order, free), None
-        if self.order.ahead_factor is not None:
+        if self.order.parallel:
             place = torch.arange(order.shape[1], device=order.device)
             first = torch.searchsorted(key, key)  # place of the first token that is denoised at the same time
             rows, j = (free.gather(1, order) & (first < place)).nonzero(as_tuple=True)
@@ -84,8 +84,8 @@ class AnyOrder(DenoisingSystem):
         losses = smoothed_cross_entropy(logits, gold, predictable, self.label_smoothing)
         next_ones, others = losses.split([len(positions[0]), len(losses) - len(positions[0])])
         terms = [Term("diffusion", next_ones.sum(), self.process.noise.unit)]
-        if self.order.ahead_factor is not None:
-            terms.append(Term("ahead", others.sum(), self.process.noise.unit, self.order.ahead_factor))
+        if self.order.parallel:
+            terms.append(Term("ahead", others.sum(), self.process.noise.unit))
         return terms
 
     def text_nats(
@@ -97,7 +97,7 @@ class AnyOrder(DenoisingSystem):
         decoding one after the other, the same for each draw, so one is enough.
         """
         nats = torch.zeros(len(text), dtype=torch.float64, device=text.device)
-        count = 1 if self.exact else draws or self.process.num_steps
+        count = 1 if self.order.parallel else draws or self.process.num_steps
         for _ in range(count):
             order, _ = self.draw_order(text, free, generator)
             places = self.places(order, free)
@@ -110,12 +110,7 @@ class AnyOrder(DenoisingSystem):
     @property
     def kind(self) -> Literal["exact", "bound"]:
         """What :meth:`text_nats` is the likelihood of: one order, or the mean over several."""
-        return "exact" if self.exact else "bound"
-
-    @property
-    def exact(self) -> bool:
-        """Whether there is one order in which the tokens are predicted one by one: blocks are, from left to right."""
-        return self.order.ahead_factor is not None
+        return "exact" if self.order.parallel else "bound"
 
     def draw_order(self, text: Tensor, free: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return an order ``[B, N]`` of the positions of ``text [B, N]``, and their sorted numbers.
@@ -172,7 +167,7 @@ class AnyOrderSystem(AnyOrder, DiffusionSystem):
             length_factor=length_factor,
             source_dropout=source_dropout,
         )
-        self.rescores = self.exact  # see `text_nats`
+        self.rescores = order.parallel  # see `text_nats`
         masks_only = self.objective.is_bound(process)  # noise never looks like text
         spared = not bool(process.noise.learnable[[vocab.bos, vocab.eos]].any())
         require(masks_only and spared, "system=any_order needs masks as noise, with noise_specials=false")

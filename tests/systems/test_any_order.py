@@ -124,7 +124,7 @@ class Pairs(RandomBlockOrder):
 def test_loss_of_tokens_at_the_same_time() -> None:
     """Each token after all before it, and those that are not the first of their block after the blocks before."""
     torch.manual_seed(0)
-    system = tiny_any_order(VOCAB, order=Pairs(largest=2, ahead_factor=0.5)).eval()
+    system = tiny_any_order(VOCAB, order=Pairs(joined=0.5)).eval()
     for parameter in (system.denoiser.from_end.table, system.denoiser.distance.table):
         torch.nn.init.normal_(parameter, std=0.3)
     system.label_smoothing = 0.0
@@ -140,7 +140,6 @@ def test_loss_of_tokens_at_the_same_time() -> None:
     total -= logits[0].log_softmax(-1)[11].item()
     diffusion, ahead, length = system.loss(batch)
     assert diffusion.total.item() + ahead.total.item() == pytest.approx(total, rel=1e-4)
-    assert (diffusion.factor, ahead.factor) == (1.0, 0.5)
     likelihood = system.likelihood(batch)
     assert likelihood.kind == "exact"
     expected = diffusion.total.item() + length.total.item()
@@ -201,16 +200,12 @@ def test_block_orders_are_what_the_decoder_visits(calls: int) -> None:
 
 
 def test_random_blocks() -> None:
-    """Sizes are uniform in 1 .. largest, whatever the text is cut to; given tokens count for nothing."""
-    free = torch.ones(3_000, 9, dtype=torch.bool)
-    free[:, 0] = False
-    blocks = RandomBlockOrder(largest=3, ahead_factor=1.0)(free, seeded(0))[:, 1:]
-    assert (blocks[:, 0] == 0).all()
-    assert ((blocks.diff(dim=1) == 0) | (blocks.diff(dim=1) == 1)).all()
-    sizes = (blocks == 0).sum(1)
-    assert p_value(sizes - 1, np.full(3, 1 / 3)) > 0.001
-    second = (blocks == 1).sum(1)
-    assert p_value(second - 1, np.full(3, 1 / 3)) > 0.001
+    """A token is in the block of the one before it with the given probability, whatever the others are."""
+    blocks = RandomBlockOrder(joined=0.3)(torch.ones(3_000, 3, dtype=torch.bool), seeded(0))
+    joined = blocks.diff(dim=1) == 0
+    assert ((blocks.diff(dim=1) == 1) | joined).all()
+    together = np.outer([0.7, 0.3], [0.7, 0.3])
+    assert p_value(2 * joined[:, 0] + joined[:, 1], together) > 0.001
 
 
 def test_given_tokens_come_first_and_padding_last(system: AnyOrderSystem) -> None:
@@ -299,8 +294,7 @@ def test_other_noise_is_refused(noise: Uniform | Absorbing) -> None:
         (["diffusion.noise.noise_specials=true"], "needs masks as noise, with noise_specials=false"),
         (["diffusion/order=left_to_right", "diffusion.order.spread=0.5"], "spread must be at least 1"),
         (["diffusion/order=blocks", "diffusion.order.calls=0"], "calls must be at least 1"),
-        (["diffusion/order=random_blocks", "diffusion.order.largest=0"], "largest must be at least 1"),
-        (["diffusion/order=random_blocks", "diffusion.order.ahead_factor=0"], "ahead_factor must be above 0"),
+        (["diffusion/order=random_blocks", "diffusion.order.joined=1"], "joined must lie in (0, 1), got 1"),
     ],
 )
 def test_refused_by_the_script(options: list[str], message: str, tmp_path: Path) -> None:
