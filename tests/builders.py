@@ -143,11 +143,12 @@ def tiny_disco(vocab: Vocab, dim: int = 32, **options: Any) -> DisCoSystem:
     return DisCoSystem(vocab, DisCoDenoiser(tiny_network(vocab, dim, **options)))
 
 
-def tiny_any_order(vocab: Vocab, dim: int = 32, order: DenoisingOrder | None = None, **options: Any) -> AnyOrderSystem:
+def tiny_any_order(
+    vocab: Vocab, dim: int = 32, order: DenoisingOrder | None = None, unknown_length: float = 0.0, **options: Any
+) -> AnyOrderSystem:
     process = DiffusionProcess(Linear(STEPS), Absorbing(vocab, noise_specials=False))
-    return AnyOrderSystem(
-        vocab, process, AnyOrderDenoiser(tiny_network(vocab, dim, **options)), order or UniformOrder()
-    )
+    denoiser = AnyOrderDenoiser(tiny_network(vocab, dim, **options))
+    return AnyOrderSystem(vocab, process, denoiser, order or UniformOrder(), unknown_length=unknown_length)
 
 
 def tiny_levenshtein(vocab: Vocab, dim: int = 32, placeholders: int = 31, **options: Any) -> LevenshteinSystem:

@@ -104,7 +104,7 @@ class TrainedModel:
     def _rescored(self, decoding: Decoding, teacher: "TrainedModel") -> Decoding:
         """``decoding`` with the selection replaced by the scores of ``teacher``."""
         name = f"rescore: {teacher.run.origin}"
-        others = "system=ar, or of system=any_order with diffusion/order=random_blocks"
+        others = "system=ar, or of system=any_order with diffusion/order=random_blocks or system.unknown_length above 0"
         require(teacher.system.rescores, f"{name} is a run of system {teacher.name}; name a run of {others}")
         several, nothing = decoding.candidates > 1, f"{name} has no candidates to choose from: decoding={decoding.name}"
         require(several, f"{nothing} decodes one text per source")

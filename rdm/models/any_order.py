@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rdm.cross_entropy import Logits
+from rdm.cross_entropy import Logits, compute_logits
 from rdm.models.encoder_decoder import EncoderDecoder, Memory
 from rdm.models.layers import Attend, Positions, attend_causally, attend_where
 from rdm.models.length import LengthHead
 from rdm.models.llama import Llama
+from rdm.models.network import BARRED
 from rdm.models.target_length import VectorTable
 from rdm.models.wrapper import NetworkWrapper
 
@@ -134,6 +135,10 @@ class AnyOrderDenoiser(ReadsInOrder):
         self.distance = VectorTable(network.dim, 2 * network.max_length + 2)
         self.length = length_head or LengthHead(network.dim, network.max_length)
         network.initialise_module(self.length)
+
+    def forward(self, x_t: Tensor, t: Tensor, memory: Any = None, positions: Positions | None = None) -> Logits:
+        logits = compute_logits(super().forward(x_t, t, memory, positions))
+        return logits.index_fill(-1, torch.tensor(self.network.vocab.eos, device=x_t.device), BARRED)
 
     def unread(self, tokens: Tensor) -> Tensor:
         """Padding and ``<eos>``: positions from the end tell the length."""

@@ -17,6 +17,7 @@ from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.reweighting import Original
 from rdm.errors import require
 from rdm.models.any_order import AnyOrderDenoiser, ReadsInOrder
+from rdm.models.causal import CausalDecoder
 from rdm.models.encoder_decoder import Memory
 from rdm.systems.base import Likelihood
 from rdm.systems.denoising import DenoisingSystem
@@ -80,8 +81,7 @@ class AnyOrder(DenoisingSystem):
         gold = text[positions[0], order[positions[0], positions[1] + 1]]
         if ahead is not None:
             gold = torch.cat([gold, text[ahead[0], order[ahead[0], ahead[2]]]])
-        predictable = self.denoiser.network.output_bias == 0
-        losses = smoothed_cross_entropy(logits, gold, predictable, self.label_smoothing)
+        losses = smoothed_cross_entropy(logits, gold, self.predictable, self.label_smoothing)
         next_ones, others = losses.split([len(positions[0]), len(losses) - len(positions[0])])
         terms = [Term("diffusion", next_ones.sum(), self.process.noise.unit)]
         if self.order.parallel:
@@ -104,8 +104,14 @@ class AnyOrder(DenoisingSystem):
             logits = self.denoiser.in_order(text, order, memory, places)
             rows, columns = places.nonzero(as_tuple=True)
             gold = text[rows, order[rows, columns + 1]]
-            nats.index_add_(0, rows, functional.cross_entropy(compute_logits(logits).double(), gold, reduction="none"))
+            logits = compute_logits(logits).double().masked_fill(~self.predictable, float("-inf"))
+            nats.index_add_(0, rows, functional.cross_entropy(logits, gold, reduction="none"))
         return nats / count
+
+    @property
+    def predictable(self) -> Tensor:
+        """The ids ``[V]`` (bool) that can be in a text."""
+        return self.denoiser.network.output_bias == 0
 
     @property
     def kind(self) -> Literal["exact", "bound"]:
@@ -144,6 +150,9 @@ class AnyOrderSystem(AnyOrder, DiffusionSystem):
     Args:
         vocab, process, denoiser, order, label_smoothing: see :class:`AnyOrder`; the noise must spare <bos> and <eos>.
         length_factor, source_dropout: see :class:`~rdm.systems.diffusion.DiffusionSystem`.
+        unknown_length: share of the rows that are learned as by an autoregressive model, which does not know the length
+            and predicts ``<eos>``. Above 0 candidates of different lengths are compared by this likelihood
+            (``rescore=self``): a text that was fitted into a wrong length may be probable given that length.
     """
 
     denoiser: AnyOrderDenoiser  # type: ignore[assignment]
@@ -157,6 +166,7 @@ class AnyOrderSystem(AnyOrder, DiffusionSystem):
         length_factor: float = 0.01,
         source_dropout: float = 0.0,
         label_smoothing: float = 0.1,
+        unknown_length: float = 0.0,
     ) -> None:
         super().__init__(
             vocab,
@@ -167,18 +177,50 @@ class AnyOrderSystem(AnyOrder, DiffusionSystem):
             length_factor=length_factor,
             source_dropout=source_dropout,
         )
-        self.rescores = order.parallel  # see `text_nats`
+        require(0 <= unknown_length < 1, f"system.unknown_length must lie in [0, 1), got {unknown_length}")
+        self.unknown_length = unknown_length
+        self.rescores = order.parallel or unknown_length > 0  # see `text_nats` and `rescoring_likelihood`
         masks_only = self.objective.is_bound(process)  # noise never looks like text
         spared = not bool(process.noise.learnable[[vocab.bos, vocab.eos]].any())
         require(masks_only and spared, "system=any_order needs masks as noise, with noise_specials=false")
+        if unknown_length > 0:
+            denoiser.restrict(process.noise.learnable | ~vocab.select(without=(vocab.eos,)))
+
+    @property
+    def predictable(self) -> Tensor:
+        return self.process.noise.learnable
 
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
         memory = self.denoiser.encode(self.drop_sources(batch.source, generator))
-        free = self.process.learnable(batch.target)
-        return [
-            *self.text_terms(batch.target, free, memory, generator),
-            Term("length", self._length_nats(batch, memory).sum(), "sentences", self.length_factor),
-        ]
+        text, read = batch.target, memory
+        terms = [Term("length", self._length_nats(batch, memory).sum(), "sentences", self.length_factor)]
+        if self.unknown_length > 0:
+            chosen = torch.rand(len(text), device=text.device, generator=generator) < self.unknown_length
+            chosen[0] = False  # at least one row has a known length
+            unknown, known = (rows.nonzero().squeeze(1) for rows in (chosen, ~chosen))
+            losses = self.next_token_losses(text[unknown], memory.select(unknown), self.label_smoothing)
+            terms.append(Term("unknown_length", losses.sum(), self.process.noise.unit))
+            text, read = text[known], memory.select(known)
+        return [*self.text_terms(text, self.process.learnable(text), read, generator), *terms]
+
+    def next_token_losses(self, text: Tensor, memory: Memory, label_smoothing: float = 0.0) -> Tensor:
+        """Return the cross-entropy ``[B, N - 1]`` of each token of ``text [B, N]`` and of ``<eos>``, 0 at padding.
+
+        The network is run as an autoregressive one, without positions from the end.
+        """
+        before, after = text[:, :-1], text[:, 1:]
+        real = (after != self.vocab.pad).nonzero(as_tuple=True)
+        logits = CausalDecoder(self.denoiser.network)(before, memory, real)
+        predictable = self.denoiser.network.output_bias == 0
+        losses = smoothed_cross_entropy(logits, after[real], predictable, label_smoothing)
+        return torch.zeros_like(after, dtype=losses.dtype).index_put(real, losses)
+
+    @torch.inference_mode()
+    def rescoring_likelihood(self, batch: Batch) -> Likelihood | None:
+        if self.unknown_length == 0:
+            return super().rescoring_likelihood(batch)
+        nats = self.next_token_losses(batch.target, self.denoiser.encode(batch.source)).double().sum(1)
+        return Likelihood(nats, (batch.target[:, 1:] != self.vocab.pad).sum(1), "exact")
 
     @torch.inference_mode()
     def likelihood(

@@ -136,6 +136,10 @@ class System(Described, nn.Module, ABC):
         """
         return None
 
+    def rescoring_likelihood(self, batch: Batch) -> Likelihood | None:
+        """Return the likelihood by which the system chooses among candidates; see ``rescores``."""
+        return self.likelihood(batch)
+
     def check(self, decoding: Any) -> None:
         """Raise a :class:`~rdm.errors.UserError` if ``decoding`` does not fit this system."""
 

@@ -49,7 +49,7 @@ class TeacherScore(Selection):
         batch = self.teacher_codec.batch(sources, [row[:limit] for row in written])
         device = next(self.teacher.parameters()).device
         batch.source, batch.target = batch.source.to(device), batch.target.to(device)
-        likelihood = self.teacher.likelihood(batch)
+        likelihood = self.teacher.rescoring_likelihood(batch)
         require(likelihood is not None, f"rescore: {type(self.teacher).__name__} has no likelihood")
         assert likelihood is not None
         means = -likelihood.nats / likelihood.tokens

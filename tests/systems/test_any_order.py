@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from rdm.diffusion.schedule import Linear
 from rdm.errors import UserError
 from rdm.models.causal import CausalDecoder
 from rdm.systems.any_order import AnyOrderSystem
+from rdm.systems.autoregressive import AutoregressiveSystem
 from rdm.vocab import Vocab
 from tests.builders import batch_from, tiny_any_order
 from tests.decoding.helpers import p_value, seeded
@@ -81,7 +83,10 @@ def test_a_visible_token_is_predicted_from_those_before_it(system: AnyOrderSyste
     assert isinstance(logits, Tensor)
     order = torch.tensor([[0, 1, 3, 4, 2, 5, 6], [0, 1, 2, 3, 4, 5, 6]])
     places = (torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 1, 2, 0, 1]))
-    torch.testing.assert_close(logits, system.denoiser.in_order(TARGET, order, memory, places))
+    expected = system.denoiser.in_order(TARGET, order, memory, places)
+    assert isinstance(expected, Tensor)
+    ordinary = VOCAB.select(without=(EOS,))
+    torch.testing.assert_close(logits[:, ordinary], expected[:, ordinary])
 
 
 def test_tokens_predicted_ahead(system: AnyOrderSystem) -> None:
@@ -151,6 +156,37 @@ def sum_of_next(system: AnyOrderSystem, batch: Batch) -> float:
     """The loss of an order from left to right."""
     system.order = LeftToRightOrder(spread=1)
     return system.loss(batch)[0].total.item()
+
+
+def test_rows_of_unknown_length() -> None:
+    """They are learned as by the autoregressive system with the same network; no text has <eos> in it."""
+    torch.manual_seed(0)
+    system = tiny_any_order(VOCAB, order=Pairs(joined=0.5), unknown_length=0.5).eval()
+    batch = batch_from(VOCAB, [([5, 6], [7, 8, 9, 10]), ([6], [11]), ([7, 8], [5, 6, 5]), ([9], [9, 8])])
+    causal = AutoregressiveSystem(VOCAB, CausalDecoder(deepcopy(system.denoiser.network)), system.label_smoothing)
+    causal.decoder.restrict(system.denoiser.network.output_bias == 0)
+    memory = system.denoiser.encode(batch.source)
+    exact = causal.likelihood(batch)
+    rescoring = system.rescoring_likelihood(batch)
+    assert rescoring is not None
+    torch.testing.assert_close(rescoring.nats, exact.nats)
+    assert torch.equal(rescoring.tokens, exact.tokens)
+    losses = system.next_token_losses(batch.target, memory, system.label_smoothing).sum(1)
+    terms = {term.name: term.total for term in system.loss(batch, seeded(3))}
+    chosen = torch.rand(4, generator=seeded(3)) < 0.5
+    chosen[0] = False
+    assert 0 < chosen.sum() < 4
+    torch.testing.assert_close(terms["unknown_length"], losses[chosen].sum())
+    known = Batch(batch.source[~chosen], batch.target[~chosen])
+    system.unknown_length = 0.0
+    torch.testing.assert_close(terms["diffusion"], {t.name: t.total for t in system.loss(known)}["diffusion"])
+    alone = Batch(batch.source[:1], batch.target[:1])
+    system.unknown_length = 0.5
+    assert {term.name: term.total.item() for term in system.loss(alone)}["unknown_length"] == 0
+    free = torch.full_like(batch.target, MASK)
+    logits = system.denoiser(free, torch.ones(4), memory)
+    assert isinstance(logits, Tensor)
+    assert (logits.softmax(-1)[..., EOS] == 0).all()
 
 
 def test_what_a_prediction_depends_on(system: AnyOrderSystem) -> None:
@@ -295,6 +331,7 @@ def test_other_noise_is_refused(noise: Uniform | Absorbing) -> None:
         (["diffusion/order=left_to_right", "diffusion.order.spread=0.5"], "spread must be at least 1"),
         (["diffusion/order=blocks", "diffusion.order.calls=0"], "calls must be at least 1"),
         (["diffusion/order=random_blocks", "diffusion.order.joined=1"], "joined must lie in (0, 1), got 1"),
+        (["system.unknown_length=1"], "system.unknown_length must lie in [0, 1), got 1"),
     ],
 )
 def test_refused_by_the_script(options: list[str], message: str, tmp_path: Path) -> None:
@@ -321,4 +358,7 @@ def test_a_model_chooses_among_its_own_candidates(tmp_path: Path) -> None:
     uniform = tmp_path / "uniform"
     script("train.py", *SMALL, "system=any_order", "diffusion/order=uniform", *short, f"hydra.run.dir={uniform}")
     refused = script("evaluate.py", f"ckpt={uniform}", "rescore=self", code=2).stderr
-    assert "name a run of system=ar, or of system=any_order with diffusion/order=random_blocks" in refused
+    assert (
+        "name a run of system=ar, or of system=any_order with diffusion/order=random_blocks or system.unknown_length"
+        in refused
+    )
