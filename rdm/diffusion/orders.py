@@ -17,7 +17,7 @@ from rdm.errors import require
 class DenoisingOrder(Described, ABC):
     """Draws when each token is denoised."""
 
-    parallel = False  # True if several tokens may have the same number
+    ahead_factor: float | None = None  # weight of the loss of tokens with equal numbers; None if numbers are distinct
 
     @abstractmethod
     def __call__(self, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -79,21 +79,24 @@ class BlockOrder(UniformOrder):
         return rank.clamp(min=0) * self.calls // count + super().__call__(free, generator)
 
 
-class RandomBlockOrder(UniformOrder):
+class RandomBlockOrder(DenoisingOrder):
     """Blocks from left to right, of random sizes, whose tokens are denoised at the same time.
 
     Args:
-        joined: probability that a token is in the block of the token before it.
+        largest: the sizes ``1 .. largest`` are equally likely.
+        ahead_factor: weight of the loss of tokens that are predicted at the same time as those before them.
 
-    >>> RandomBlockOrder(joined=1e-9)(torch.ones(1, 4, dtype=torch.bool)).diff()
-    tensor([[1, 1, 1]])
+    >>> RandomBlockOrder(largest=1, ahead_factor=0.1)(torch.ones(1, 4, dtype=torch.bool))
+    tensor([[0, 1, 2, 3]])
     """
 
-    parallel = True
-
-    def __init__(self, joined: float) -> None:
-        require(0 < joined < 1, f"diffusion.order.joined must lie in (0, 1), got {joined}")
-        self.joined = joined
+    def __init__(self, largest: int, ahead_factor: float) -> None:
+        require(largest >= 1, f"diffusion.order.largest must be at least 1, got {largest}")
+        valid = 0 < ahead_factor < float("inf")
+        require(valid, f"diffusion.order.ahead_factor must be above 0, got {ahead_factor}")
+        self.largest, self.ahead_factor = largest, ahead_factor
 
     def __call__(self, free: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        return (super().__call__(free, generator) >= self.joined).cumsum(1)
+        sizes = torch.randint(1, self.largest + 1, free.shape, device=free.device, generator=generator)
+        rank = (free.cumsum(1) - 1).clamp(min=0)
+        return torch.searchsorted(sizes.cumsum(1), rank, right=True)

@@ -70,7 +70,7 @@ class AnyOrder(DenoisingSystem):
         """
         order, key = self.draw_order(text, free, generator)
         places, ahead = self.places(order, free), None
-        if self.order.parallel:
+        if self.order.ahead_factor is not None:
             place = torch.arange(order.shape[1], device=order.device)
             first = torch.searchsorted(key, key)  # place of the first token that is denoised at the same time
             rows, j = (free.gather(1, order) & (first < place)).nonzero(as_tuple=True)
@@ -84,8 +84,8 @@ class AnyOrder(DenoisingSystem):
         losses = smoothed_cross_entropy(logits, gold, self.predictable, self.label_smoothing)
         next_ones, others = losses.split([len(positions[0]), len(losses) - len(positions[0])])
         terms = [Term("diffusion", next_ones.sum(), self.process.noise.unit)]
-        if self.order.parallel:
-            terms.append(Term("ahead", others.sum(), self.process.noise.unit))
+        if self.order.ahead_factor is not None:
+            terms.append(Term("ahead", others.sum(), self.process.noise.unit, self.order.ahead_factor))
         return terms
 
     def text_nats(
@@ -97,7 +97,7 @@ class AnyOrder(DenoisingSystem):
         decoding one after the other, the same for each draw, so one is enough.
         """
         nats = torch.zeros(len(text), dtype=torch.float64, device=text.device)
-        count = 1 if self.order.parallel else draws or self.process.num_steps
+        count = 1 if self.one_by_one else draws or self.process.num_steps
         for _ in range(count):
             order, _ = self.draw_order(text, free, generator)
             places = self.places(order, free)
@@ -114,9 +114,14 @@ class AnyOrder(DenoisingSystem):
         return self.denoiser.network.output_bias == 0
 
     @property
+    def one_by_one(self) -> bool:
+        """Whether the likelihood is that of one order, in which tokens that are denoised together follow each other."""
+        return self.order.ahead_factor is not None
+
+    @property
     def kind(self) -> Literal["exact", "bound"]:
         """What :meth:`text_nats` is the likelihood of: one order, or the mean over several."""
-        return "exact" if self.order.parallel else "bound"
+        return "exact" if self.one_by_one else "bound"
 
     def draw_order(self, text: Tensor, free: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return an order ``[B, N]`` of the positions of ``text [B, N]``, and their sorted numbers.
@@ -179,7 +184,7 @@ class AnyOrderSystem(AnyOrder, DiffusionSystem):
         )
         require(0 <= unknown_length < 1, f"system.unknown_length must lie in [0, 1), got {unknown_length}")
         self.unknown_length = unknown_length
-        self.rescores = order.parallel or unknown_length > 0  # see `text_nats` and `rescoring_likelihood`
+        self.rescores = self.one_by_one or unknown_length > 0  # see `text_nats` and `rescoring_likelihood`
         masks_only = self.objective.is_bound(process)  # noise never looks like text
         spared = not bool(process.noise.learnable[[vocab.bos, vocab.eos]].any())
         require(masks_only and spared, "system=any_order needs masks as noise, with noise_specials=false")
@@ -198,8 +203,10 @@ class AnyOrderSystem(AnyOrder, DiffusionSystem):
             chosen = torch.rand(len(text), device=text.device, generator=generator) < self.unknown_length
             chosen[0] = False  # at least one row has a known length
             unknown, known = (rows.nonzero().squeeze(1) for rows in (chosen, ~chosen))
-            losses = self.next_token_losses(text[unknown], memory.select(unknown), self.label_smoothing)
-            terms.append(Term("unknown_length", losses.sum(), self.process.noise.unit))
+            total = torch.zeros((), device=text.device)
+            if len(unknown) > 0:
+                total = self.next_token_losses(text[unknown], memory.select(unknown), self.label_smoothing).sum()
+            terms.append(Term("unknown_length", total, self.process.noise.unit))
             text, read = text[known], memory.select(known)
         return [*self.text_terms(text, self.process.learnable(text), read, generator), *terms]
 

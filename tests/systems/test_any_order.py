@@ -3,6 +3,7 @@
 import itertools
 import json
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -129,7 +130,7 @@ class Pairs(RandomBlockOrder):
 def test_loss_of_tokens_at_the_same_time() -> None:
     """Each token after all before it, and those that are not the first of their block after the blocks before."""
     torch.manual_seed(0)
-    system = tiny_any_order(VOCAB, order=Pairs(joined=0.5)).eval()
+    system = tiny_any_order(VOCAB, order=Pairs(largest=2, ahead_factor=0.5)).eval()
     for parameter in (system.denoiser.from_end.table, system.denoiser.distance.table):
         torch.nn.init.normal_(parameter, std=0.3)
     system.label_smoothing = 0.0
@@ -144,6 +145,7 @@ def test_loss_of_tokens_at_the_same_time() -> None:
     logits = system.denoiser(x_t, torch.ones(1), system.denoiser.encode(torch.tensor([[BOS, 6, EOS]])), x_t == MASK)
     total -= logits[0].log_softmax(-1)[11].item()
     diffusion, ahead, length = system.loss(batch)
+    assert (diffusion.factor, ahead.factor) == (1.0, 0.5)
     assert diffusion.total.item() + ahead.total.item() == pytest.approx(total, rel=1e-4)
     likelihood = system.likelihood(batch)
     assert likelihood.kind == "exact"
@@ -161,7 +163,7 @@ def sum_of_next(system: AnyOrderSystem, batch: Batch) -> float:
 def test_rows_of_unknown_length() -> None:
     """They are learned as by the autoregressive system with the same network; no text has <eos> in it."""
     torch.manual_seed(0)
-    system = tiny_any_order(VOCAB, order=Pairs(joined=0.5), unknown_length=0.5).eval()
+    system = tiny_any_order(VOCAB, order=Pairs(largest=2, ahead_factor=0.5), unknown_length=0.5).eval()
     batch = batch_from(VOCAB, [([5, 6], [7, 8, 9, 10]), ([6], [11]), ([7, 8], [5, 6, 5]), ([9], [9, 8])])
     causal = AutoregressiveSystem(VOCAB, CausalDecoder(deepcopy(system.denoiser.network)), system.label_smoothing)
     causal.decoder.restrict(system.denoiser.network.output_bias == 0)
@@ -177,10 +179,10 @@ def test_rows_of_unknown_length() -> None:
     chosen[0] = False
     assert 0 < chosen.sum() < 4
     torch.testing.assert_close(terms["unknown_length"], losses[chosen].sum())
-    known = Batch(batch.source[~chosen], batch.target[~chosen])
+    known = replace(batch, source=batch.source[~chosen], target=batch.target[~chosen])
     system.unknown_length = 0.0
     torch.testing.assert_close(terms["diffusion"], {t.name: t.total for t in system.loss(known)}["diffusion"])
-    alone = Batch(batch.source[:1], batch.target[:1])
+    alone = replace(batch, source=batch.source[:1], target=batch.target[:1])
     system.unknown_length = 0.5
     assert {term.name: term.total.item() for term in system.loss(alone)}["unknown_length"] == 0
     free = torch.full_like(batch.target, MASK)
@@ -236,12 +238,14 @@ def test_block_orders_are_what_the_decoder_visits(calls: int) -> None:
 
 
 def test_random_blocks() -> None:
-    """A token is in the block of the one before it with the given probability, whatever the others are."""
-    blocks = RandomBlockOrder(joined=0.3)(torch.ones(3_000, 3, dtype=torch.bool), seeded(0))
-    joined = blocks.diff(dim=1) == 0
-    assert ((blocks.diff(dim=1) == 1) | joined).all()
-    together = np.outer([0.7, 0.3], [0.7, 0.3])
-    assert p_value(2 * joined[:, 0] + joined[:, 1], together) > 0.001
+    """Sizes are uniform in 1 .. largest; given tokens count for nothing."""
+    free = torch.ones(3_000, 9, dtype=torch.bool)
+    free[:, 0] = False
+    blocks = RandomBlockOrder(largest=3, ahead_factor=1.0)(free, seeded(0))[:, 1:]
+    assert (blocks[:, 0] == 0).all()
+    assert ((blocks.diff(dim=1) == 0) | (blocks.diff(dim=1) == 1)).all()
+    for number in (0, 1):
+        assert p_value((blocks == number).sum(1) - 1, np.full(3, 1 / 3)) > 0.001
 
 
 def test_given_tokens_come_first_and_padding_last(system: AnyOrderSystem) -> None:
@@ -330,7 +334,8 @@ def test_other_noise_is_refused(noise: Uniform | Absorbing) -> None:
         (["diffusion.noise.noise_specials=true"], "needs masks as noise, with noise_specials=false"),
         (["diffusion/order=left_to_right", "diffusion.order.spread=0.5"], "spread must be at least 1"),
         (["diffusion/order=blocks", "diffusion.order.calls=0"], "calls must be at least 1"),
-        (["diffusion/order=random_blocks", "diffusion.order.joined=1"], "joined must lie in (0, 1), got 1"),
+        (["diffusion/order=random_blocks", "diffusion.order.largest=0"], "largest must be at least 1"),
+        (["diffusion/order=random_blocks", "diffusion.order.ahead_factor=0"], "ahead_factor must be above 0"),
         (["system.unknown_length=1"], "system.unknown_length must lie in [0, 1), got 1"),
     ],
 )
