@@ -40,7 +40,9 @@ class ReadsInOrder(NetworkWrapper, ABC):
         return tokens == self.network.vocab.pad
 
     @abstractmethod
-    def states(self, tokens: Tensor, at: Tensor, following: Tensor, attend: Attend, memory: Any) -> Tensor:
+    def states(
+        self, tokens: Tensor, at: Tensor, following: Tensor, attend: Attend, memory: Any, known: Tensor | None = None
+    ) -> Tensor:
         """Run the network.
 
         Args:
@@ -49,13 +51,20 @@ class ReadsInOrder(NetworkWrapper, ABC):
             following: ``[R, N]`` position that is predicted there.
             attend: which places see which.
             memory: the encoded sources.
+            known: ``[R]`` bool, which rows know the length of their text; None means all.
 
         Returns:
             states ``[R, N, D]`` of the places.
         """
 
     def in_order(
-        self, tokens: Tensor, order: Tensor, memory: Any, positions: Positions, ahead: Ahead | None = None
+        self,
+        tokens: Tensor,
+        order: Tensor,
+        memory: Any,
+        positions: Positions,
+        ahead: Ahead | None = None,
+        known: Tensor | None = None,
     ) -> Logits:
         """Return logits of each token given those before it in an order.
 
@@ -65,6 +74,7 @@ class ReadsInOrder(NetworkWrapper, ABC):
             memory: the encoded sources; None for a network without encoder.
             positions: ``P`` places ``i`` in the order: the token at ``order[i + 1]`` is predicted.
             ahead: ``Q`` further predictions, of tokens that do not come next.
+            known: ``[R]`` bool, which rows know the length of their text; None means all.
 
         Returns:
             ``[P + Q, V]``.
@@ -73,7 +83,7 @@ class ReadsInOrder(NetworkWrapper, ABC):
         if ahead is not None:
             at, following, attend, slots = with_queries(order, ahead)
             positions = torch.cat([positions[0], slots[0]]), torch.cat([positions[1], slots[1]])
-        return self.network.project(self.states(tokens, at, following, attend, memory), positions)
+        return self.network.project(self.states(tokens, at, following, attend, memory, known), positions)
 
     def forward(self, x_t: Tensor, t: Tensor, memory: Any = None, positions: Positions | None = None) -> Logits:
         """Return logits at masked positions, each given all visible (not masked) tokens of its row.
@@ -144,9 +154,14 @@ class AnyOrderDenoiser(ReadsInOrder):
         """Padding and ``<eos>``: positions from the end tell the length."""
         return super().unread(tokens) | (tokens == self.network.vocab.eos)
 
-    def states(self, tokens: Tensor, at: Tensor, following: Tensor, attend: Attend, memory: Any) -> Tensor:
+    def states(
+        self, tokens: Tensor, at: Tensor, following: Tensor, attend: Attend, memory: Any, known: Tensor | None = None
+    ) -> Tensor:
         last = (tokens != self.network.vocab.pad).sum(1, keepdim=True) - 1  # position of <eos>
-        x = self.network.target_embedding.at(tokens.gather(1, at), at) + self.from_end.look_up((last - at).clamp(min=0))
+        from_end = self.from_end.look_up((last - at).clamp(min=0))
+        if known is not None:
+            from_end = from_end * known[:, None, None]
+        x = self.network.target_embedding.at(tokens.gather(1, at), at) + from_end
         return self.network.decode(x + distance_vector(self.distance, at, following), attend, memory)
 
     def length_logits(self, memory: Memory) -> Tensor:
@@ -174,7 +189,9 @@ class OpenEndedAnyOrderDenoiser(ReadsInOrder):
         super().__init__(network)
         self.distance = VectorTable(network.dim, 2 * network.max_length)
 
-    def states(self, tokens: Tensor, at: Tensor, following: Tensor, attend: Attend, memory: Any) -> Tensor:
+    def states(
+        self, tokens: Tensor, at: Tensor, following: Tensor, attend: Attend, memory: Any, known: Tensor | None = None
+    ) -> Tensor:
         x = self.network.embed(tokens.gather(1, at)) + distance_vector(self.distance, at, following)
         return self.network(x, repeat(attend), at, queries=(following - 1).clamp(min=0))
 

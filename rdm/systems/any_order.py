@@ -17,7 +17,6 @@ from rdm.diffusion.process import DiffusionProcess
 from rdm.diffusion.reweighting import Original
 from rdm.errors import require
 from rdm.models.any_order import AnyOrderDenoiser, ReadsInOrder
-from rdm.models.causal import CausalDecoder
 from rdm.models.encoder_decoder import Memory
 from rdm.systems.base import Likelihood
 from rdm.systems.denoising import DenoisingSystem
@@ -61,31 +60,42 @@ class AnyOrder(DenoisingSystem):
         self.order, self.label_smoothing = order, label_smoothing
 
     def text_terms(
-        self, text: Tensor, free: Tensor, memory: Memory | None, generator: torch.Generator | None
+        self,
+        text: Tensor,
+        free: Tensor,
+        memory: Memory | None,
+        generator: torch.Generator | None,
+        known: Tensor | None = None,
     ) -> list[Term]:
         """Return the loss of the ``free`` tokens of ``text [B, N]`` along one order, each predicted from all before it.
 
         If tokens are denoised at the same time, those that are not the first of them are also predicted from what comes
-        before all of them: the term ``ahead``.
+        before all of them: the term ``ahead``. Rows that are not ``known [B]`` (bool) are read from left to right
+        without knowing their length, and their ``<eos>`` must be free: the term ``unknown_length``.
         """
-        order, key = self.draw_order(text, free, generator)
+        order, key = self.draw_order(text, free, generator, known)
         places, ahead = self.places(order, free), None
         if self.order.ahead_factor is not None:
             place = torch.arange(order.shape[1], device=order.device)
             first = torch.searchsorted(key, key)  # place of the first token that is denoised at the same time
-            rows, j = (free.gather(1, order) & (first < place)).nonzero(as_tuple=True)
+            together = free.gather(1, order) & (first < place)
+            rows, j = (together if known is None else together & known[:, None]).nonzero(as_tuple=True)
             ahead = (rows, first[rows, j] - 1, j) if len(rows) else None
         # The only device synchronisation of the step, except for tokens that are denoised at the same time.
         positions = places.nonzero(as_tuple=True)
-        logits = self.denoiser.in_order(text, order, memory, positions, ahead)
+        logits = self.denoiser.in_order(text, order, memory, positions, ahead, known)
         gold = text[positions[0], order[positions[0], positions[1] + 1]]
         if ahead is not None:
             gold = torch.cat([gold, text[ahead[0], order[ahead[0], ahead[2]]]])
-        losses = smoothed_cross_entropy(logits, gold, self.predictable, self.label_smoothing)
-        next_ones, others = losses.split([len(positions[0]), len(losses) - len(positions[0])])
-        terms = [Term("diffusion", next_ones.sum(), self.process.noise.unit)]
+        predictable = self.denoiser.network.output_bias == 0
+        losses = smoothed_cross_entropy(logits, gold, predictable, self.label_smoothing)
+        following, others = losses.split([len(positions[0]), len(losses) - len(positions[0])])
+        unit = self.process.noise.unit
+        terms = [Term("diffusion", following.sum() if known is None else following @ known[positions[0]].float(), unit)]
+        if known is not None:
+            terms.append(Term("unknown_length", following @ (~known[positions[0]]).float(), unit))
         if self.order.ahead_factor is not None:
-            terms.append(Term("ahead", others.sum(), self.process.noise.unit, self.order.ahead_factor))
+            terms.append(Term("ahead", others.sum(), unit, self.order.ahead_factor))
         return terms
 
     def text_nats(
@@ -96,17 +106,24 @@ class AnyOrder(DenoisingSystem):
         None draws as many orders as the process has steps. If tokens are denoised at the same time, it is that of
         decoding one after the other, the same for each draw, so one is enough.
         """
-        nats = torch.zeros(len(text), dtype=torch.float64, device=text.device)
         count = 1 if self.one_by_one else draws or self.process.num_steps
-        for _ in range(count):
-            order, _ = self.draw_order(text, free, generator)
-            places = self.places(order, free)
-            logits = self.denoiser.in_order(text, order, memory, places)
-            rows, columns = places.nonzero(as_tuple=True)
-            gold = text[rows, order[rows, columns + 1]]
-            logits = compute_logits(logits).double().masked_fill(~self.predictable, float("-inf"))
-            nats.index_add_(0, rows, functional.cross_entropy(logits, gold, reduction="none"))
-        return nats / count
+        orders = (self.draw_order(text, free, generator)[0] for _ in range(count))
+        return torch.stack([self.nats_in_order(text, order, free, memory) for order in orders]).mean(0)
+
+    def nats_in_order(
+        self, text: Tensor, order: Tensor, free: Tensor, memory: Memory | None, known: Tensor | None = None
+    ) -> Tensor:
+        """Return ``-log p`` ``[B]`` of the ``free`` tokens of ``text [B, N]`` along an order, in float64.
+
+        Rows that are not ``known [B]`` do not know the length of their text, so ``<eos>`` may be among the tokens.
+        """
+        places = self.places(order, free)
+        logits = compute_logits(self.denoiser.in_order(text, order, memory, places, known=known)).double()
+        if known is None:
+            logits = logits.masked_fill(~self.predictable, float("-inf"))
+        rows, columns = places.nonzero(as_tuple=True)
+        losses = functional.cross_entropy(logits, text[rows, order[rows, columns + 1]], reduction="none")
+        return losses.new_zeros(len(text)).index_add(0, rows, losses)
 
     @property
     def predictable(self) -> Tensor:
@@ -123,12 +140,17 @@ class AnyOrder(DenoisingSystem):
         """What :meth:`text_nats` is the likelihood of: one order, or the mean over several."""
         return "exact" if self.one_by_one else "bound"
 
-    def draw_order(self, text: Tensor, free: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    def draw_order(
+        self, text: Tensor, free: Tensor, generator: torch.Generator | None = None, known: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return an order ``[B, N]`` of the positions of ``text [B, N]``, and their sorted numbers.
 
-        What is given comes first, from left to right; what is not read comes last.
+        What is given comes first, from left to right; what is not read comes last. The order of rows that are not
+        ``known [B]`` is from left to right.
         """
         key = self.order(free, generator).double().masked_fill(~free, -1.0)
+        if known is not None:
+            key = torch.where(known[:, None], key, torch.arange(text.shape[1], device=text.device))
         ordered = key.masked_fill(self.denoiser.unread(text), float("inf")).sort(dim=1, stable=True)
         return ordered.indices, ordered.values
 
@@ -197,36 +219,23 @@ class AnyOrderSystem(AnyOrder, DiffusionSystem):
 
     def loss(self, batch: Batch, generator: torch.Generator | None = None) -> list[Term]:
         memory = self.denoiser.encode(self.drop_sources(batch.source, generator))
-        text, read = batch.target, memory
-        terms = [Term("length", self._length_nats(batch, memory).sum(), "sentences", self.length_factor)]
+        text, free, known = batch.target, self.process.learnable(batch.target), None
         if self.unknown_length > 0:
-            chosen = torch.rand(len(text), device=text.device, generator=generator) < self.unknown_length
-            chosen[0] = False  # at least one row has a known length
-            unknown, known = (rows.nonzero().squeeze(1) for rows in (chosen, ~chosen))
-            total = torch.zeros((), device=text.device)
-            if len(unknown) > 0:
-                total = self.next_token_losses(text[unknown], memory.select(unknown), self.label_smoothing).sum()
-            terms.append(Term("unknown_length", total, self.process.noise.unit))
-            text, read = text[known], memory.select(known)
-        return [*self.text_terms(text, self.process.learnable(text), read, generator), *terms]
-
-    def next_token_losses(self, text: Tensor, memory: Memory, label_smoothing: float = 0.0) -> Tensor:
-        """Return the cross-entropy ``[B, N - 1]`` of each token of ``text [B, N]`` and of ``<eos>``, 0 at padding.
-
-        The network is run as an autoregressive one, without positions from the end.
-        """
-        before, after = text[:, :-1], text[:, 1:]
-        real = (after != self.vocab.pad).nonzero(as_tuple=True)
-        logits = CausalDecoder(self.denoiser.network)(before, memory, real)
-        predictable = self.denoiser.network.output_bias == 0
-        losses = smoothed_cross_entropy(logits, after[real], predictable, label_smoothing)
-        return torch.zeros_like(after, dtype=losses.dtype).index_put(real, losses)
+            known = torch.rand(len(text), device=text.device, generator=generator) >= self.unknown_length
+            free = free | ((text == self.vocab.eos) & ~known[:, None])
+        length = self._length_nats(batch, memory).sum()
+        terms = self.text_terms(text, free, memory, generator, known)
+        return [*terms, Term("length", length, "sentences", self.length_factor)]
 
     @torch.inference_mode()
     def rescoring_likelihood(self, batch: Batch) -> Likelihood | None:
         if self.unknown_length == 0:
             return super().rescoring_likelihood(batch)
-        nats = self.next_token_losses(batch.target, self.denoiser.encode(batch.source)).double().sum(1)
+        text, memory = batch.target, self.denoiser.encode(batch.source)
+        free = self.process.learnable(text) | (text == self.vocab.eos)
+        order = torch.arange(text.shape[1], device=text.device).expand_as(text)
+        unknown = torch.zeros(len(text), dtype=torch.bool, device=text.device)
+        nats = self.nats_in_order(text, order, free, memory, known=unknown)
         return Likelihood(nats, (batch.target[:, 1:] != self.vocab.pad).sum(1), "exact")
 
     @torch.inference_mode()

@@ -173,18 +173,17 @@ def test_rows_of_unknown_length() -> None:
     assert rescoring is not None
     torch.testing.assert_close(rescoring.nats, exact.nats)
     assert torch.equal(rescoring.tokens, exact.tokens)
-    losses = system.next_token_losses(batch.target, memory, system.label_smoothing).sum(1)
-    terms = {term.name: term.total for term in system.loss(batch, seeded(3))}
-    chosen = torch.rand(4, generator=seeded(3)) < 0.5
-    chosen[0] = False
-    assert 0 < chosen.sum() < 4
-    torch.testing.assert_close(terms["unknown_length"], losses[chosen].sum())
-    known = replace(batch, source=batch.source[~chosen], target=batch.target[~chosen])
+    terms = {term.name: term.total for term in system.loss(batch, seeded(5))}
+    known = torch.rand(4, generator=seeded(5)) >= 0.5
+    assert 0 < known.sum() < 4
+    rows = {True: known, False: ~known}
+    half = {key: replace(batch, source=batch.source[each], target=batch.target[each]) for key, each in rows.items()}
+    causal.predictable, causal.label_smoothing = system.denoiser.network.output_bias == 0, system.label_smoothing
+    torch.testing.assert_close(terms["unknown_length"], causal.loss(half[False])[0].total)
     system.unknown_length = 0.0
-    torch.testing.assert_close(terms["diffusion"], {t.name: t.total for t in system.loss(known)}["diffusion"])
-    alone = replace(batch, source=batch.source[:1], target=batch.target[:1])
-    system.unknown_length = 0.5
-    assert {term.name: term.total.item() for term in system.loss(alone)}["unknown_length"] == 0
+    separate = {term.name: term.total for term in system.loss(half[True])}
+    torch.testing.assert_close(terms["diffusion"], separate["diffusion"])
+    torch.testing.assert_close(terms["ahead"], separate["ahead"])
     free = torch.full_like(batch.target, MASK)
     logits = system.denoiser(free, torch.ones(4), memory)
     assert isinstance(logits, Tensor)
