@@ -78,8 +78,7 @@ class AnyOrder(DenoisingSystem):
         if self.order.ahead_factor is not None:
             place = torch.arange(order.shape[1], device=order.device)
             first = torch.searchsorted(key, key)  # place of the first token that is denoised at the same time
-            together = free.gather(1, order) & (first < place)
-            rows, j = (together if known is None else together & known[:, None]).nonzero(as_tuple=True)
+            rows, j = (free.gather(1, order) & (first < place)).nonzero(as_tuple=True)
             ahead = (rows, first[rows, j] - 1, j) if len(rows) else None
         # The only device synchronisation of the step, except for tokens that are denoised at the same time.
         positions = places.nonzero(as_tuple=True)
