@@ -90,9 +90,12 @@ class AnyOrder(DenoisingSystem):
         losses = smoothed_cross_entropy(logits, gold, predictable, self.label_smoothing)
         following, others = losses.split([len(positions[0]), len(losses) - len(positions[0])])
         unit = self.process.noise.unit
-        terms = [Term("diffusion", following.sum() if known is None else following @ known[positions[0]].float(), unit)]
-        if known is not None:
-            terms.append(Term("unknown_length", following @ (~known[positions[0]]).float(), unit))
+        if known is None:
+            terms = [Term("diffusion", following.sum(), unit)]
+        else:
+            knows = known[positions[0]]  # `where` and no product, which autocast would round
+            terms = [Term("diffusion", following.where(knows, 0).sum(), unit)]
+            terms.append(Term("unknown_length", following.where(~knows, 0).sum(), unit))
         if self.order.ahead_factor is not None:
             terms.append(Term("ahead", others.sum(), unit, self.order.ahead_factor))
         return terms

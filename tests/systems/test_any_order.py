@@ -190,6 +190,16 @@ def test_rows_of_unknown_length() -> None:
     assert (logits.softmax(-1)[..., EOS] == 0).all()
 
 
+def test_losses_are_summed_in_float32_under_autocast() -> None:
+    system = tiny_any_order(VOCAB, order=Pairs(largest=2, ahead_factor=0.5), unknown_length=0.5)
+    batch = batch_from(VOCAB, [([5, 6], [7, 8, 9, 10]), ([6], [11])])
+    with torch.autocast("cpu", torch.bfloat16):
+        terms = system.loss(batch, seeded(0))
+    assert {term.name: term.total.dtype for term in terms} == dict.fromkeys(
+        ("diffusion", "unknown_length", "ahead", "length"), torch.float32
+    )
+
+
 def test_what_a_prediction_depends_on(system: AnyOrderSystem) -> None:
     """On each visible token of its row, on nothing of another row, not on the width of the batch."""
     x_t = TARGET.clone()
