@@ -52,10 +52,10 @@ class DenoisingBeam(Search):
         require(len(set(samples)) == 1, message)
 
     def start(self, selection: Selection, sources: Tensor | None, rows: Tensor, candidates: int, width: int) -> Replace:
-        return Hypotheses(min(width, candidates))
+        return BeamHypotheses(min(width, candidates))
 
 
-class Hypotheses:
+class BeamHypotheses:
     """Replaces the ``width`` consecutive rows of every length by its best continuations."""
 
     def __init__(self, width: int) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rdm.decoding.candidates import Selection
-from rdm.decoding.denoising_beam import DenoisingBeam, Hypotheses
+from rdm.decoding.denoising_beam import BeamHypotheses, DenoisingBeam
 from rdm.decoding.search import Replace
 from rdm.decoding.transition import Action, Outcome, Progress, Router, Start, State, Transition
 from rdm.diffusion.process import DiffusionProcess
@@ -34,6 +34,7 @@ class Jacobi(Router):
     """
 
     left_to_right: ClassVar[bool] = True
+    any_number_of_steps: ClassVar[bool] = True
 
     def __init__(self, ahead: int = 1) -> None:
         super().__init__()
@@ -71,18 +72,21 @@ class JacobiBeam(DenoisingBeam):
     """
 
     def check(self, transition: Transition, process: DiffusionProcess, samples: Sequence[int]) -> None:
-        require(isinstance(transition, Jacobi), "decoding.search: JacobiBeam is for decoding=jacobi_beam")
+        require(
+            isinstance(transition, Jacobi),
+            "decoding.search: JacobiBeam is for decoding=jacobi_beam without decoding.block",
+        )
         self.check_width(samples)
 
     def start(self, selection: Selection, sources: Tensor | None, rows: Tensor, candidates: int, width: int) -> Replace:
-        return _JacobiHypotheses(min(width, candidates))
+        return JacobiHypotheses(min(width, candidates))
 
 
-class _JacobiHypotheses(Hypotheses):
+class JacobiHypotheses(BeamHypotheses):
     def replaceable(self, state: State, outcome: Outcome) -> Tensor:
         final: Tensor = state.memo["final"][state.rows]
-        several = state.iteration < state.iterations  # what comes after a replaced token needs another call
-        return state.active & final & several
+        another_call_follows = state.iteration < state.iterations  # for what comes after a replaced token
+        return state.active & final & another_call_follows
 
     def replaced(self, state: State, place: Tensor) -> None:
         after = place.cumsum(1) - place.long() > 0

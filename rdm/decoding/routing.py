@@ -11,6 +11,7 @@ from torch import Tensor
 from rdm.cross_entropy import rows_at_once
 from rdm.decoding.scores import Confidence, Score
 from rdm.decoding.transition import Action, Outcome, Progress, Router, State, Transition, actions, top_k
+from rdm.diffusion.process import DiffusionProcess
 from rdm.errors import require
 
 
@@ -152,6 +153,12 @@ class PosteriorStep(Transition):
     It is not a router. For uniform noise over a large vocabulary it decides every token in the first iteration and
     changes almost none afterwards, as the paper observes.
     """
+
+    def check_noise(self, process: DiffusionProcess) -> None:
+        message = (
+            "decoding: the posterior step does not know which tokens are noise, as this run asks; try decoding=rdm"
+        )
+        require(not process.token_steps, message)
 
     def step(self, state: State) -> Outcome:
         size, observed = rows_at_once(state.logits), state.tokens.flatten()[state.active_index]

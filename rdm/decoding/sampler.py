@@ -131,6 +131,8 @@ class Sampler(IteratedDecoding):
         self.steps = steps
         self.transition = transition
         self.schedule = schedule
+        by_itself = stop_on_convergence is None or not transition.left_to_right
+        require(by_itself, f"decoding.stop_on_convergence: decoding={name} ends by itself; leave it out")
         self.proposal = Proposal(temperature, final_temperature, top_p)
         self.length_candidates = length_candidates
         self.length_choice = length_choice or TopLengths()

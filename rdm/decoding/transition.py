@@ -256,6 +256,8 @@ def asks_again(transition: Transition, process: DiffusionProcess) -> bool:
     """
     both = torch.ones(1, 2, dtype=torch.bool)
     denoised = torch.tensor([[True, False]])
+    memo: dict[str, Any] = {}
+    transition.plan(Start(process, 1, both, memo, torch.Generator()))
     progress = Progress(
         process=process,
         iteration=1,
@@ -269,5 +271,6 @@ def asks_again(transition: Transition, process: DiffusionProcess) -> bool:
         count=torch.tensor([2]),
         noise_rate=0.5,
         rows=torch.tensor([0]),
+        memo=memo,
     )
     return bool((transition.active(progress) & denoised).any())

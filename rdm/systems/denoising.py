@@ -98,7 +98,7 @@ class DenoisingSystem(System):
         """Whether the network sees its previous guess."""
         return isinstance(getattr(self.denoiser, "self_conditioning", None), PreviousGuess)
 
-    def likelihood_kind(self) -> Literal["bound", "surrogate"]:
+    def likelihood_kind(self) -> Literal["exact", "bound", "surrogate"]:
         """Return what the negative log-likelihood of this system is."""
         return "bound" if self.objective.is_bound(self.process) else "surrogate"
 
@@ -120,6 +120,13 @@ class DenoisingSystem(System):
                 message = f"decoding.{key} cannot be used with a self-conditioned model; leave it out"
                 require(getattr(decoding, key) == unset, message)
         return decoding
+
+    @staticmethod
+    def check_template(decoding: Sampler, template: Tensor | None) -> None:
+        """Raise if ``decoding`` cannot fill a ``template``."""
+        reads_all = template is None or not decoding.transition.left_to_right
+        message = f"decoding={decoding.name} predicts tokens from those before them, so it cannot fill a template"
+        require(reads_all, message)
 
     def fit_to(self, target_counts: Callable[[], Tensor]) -> None:
         self.process.noise.fit(target_counts)

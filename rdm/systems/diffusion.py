@@ -64,9 +64,7 @@ class DiffusionSystem(DenoisingSystem):
         observer: Observer | None = None,
         template: Tensor | None = None,
     ) -> Hypotheses:
-        reads_all = template is None or not decoding.transition.left_to_right
-        message = f"decoding={decoding.name} predicts tokens from those before them, so it cannot fill a template"
-        require(reads_all, message)
+        self.check_template(decoding, template)
         memory = self.denoiser.encode(source)
         length_logits = self.denoiser.length_logits(memory)
         canvas, lengths = canvas_to_fill(length_logits, decoding, self.vocab, template)

@@ -61,6 +61,7 @@ class DiffusionLanguageModel(DenoisingSystem):
         observer: Observer | None = None,
         template: Tensor | None = None,
     ) -> Hypotheses:
+        self.check_template(decoding, template)
         if template is not None:
             return self._fill(source, template, decoding, generator, observer)
         window, prefix, block = self.denoiser.max_length, source.shape[1], decoding.block

@@ -90,7 +90,7 @@ DETERMINISTIC = [
 ]
 """Routers that draw no random numbers under mask noise with argmax proposals."""
 REPLACE = ["psi", "editing", "jacobi", *TEXT_NOISE_ROUTERS]  # may replace a denoised token
-ANY_NUMBER_OF_STEPS = ["remdm_cap", "remdm_rescale", "remdm_conf", "remdm_loop", "p2", "psi", "leave_one_out"]
+ANY_NUMBER_OF_STEPS = ["remdm_cap", "remdm_rescale", "remdm_conf", "remdm_loop", "p2", "psi", "leave_one_out", "jacobi"]
 TRANSITIONS: dict[str, Callable[..., Transition]] = {**ROUTERS, "posterior": PosteriorStep}
 CASES = [
     *((name, noise) for name in ROUTERS for noise in NOISES),

@@ -121,6 +121,12 @@ def test_two_tokens_per_iteration() -> None:
         assert score == pytest.approx(total / 4, abs=1e-5)
 
 
+@pytest.mark.parametrize("wrapper", [{"block": 2}, {"stop_on_convergence": 1}])
+def test_wrapped_beams_are_accepted(wrapper: dict[str, int]) -> None:
+    sampler = make_sampler(Commit(), 4, samples=4, length_candidates=2, search=DenoisingBeam(), **wrapper)
+    sampler.check(make_process("absorbing"))
+
+
 def test_beam_and_blocks() -> None:
     tokens, _ = beam(steady(), [4, 3], 3, steps=2, block=2)
     assert not (tokens == MASK).any()

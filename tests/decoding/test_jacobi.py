@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rdm.decoding.denoising_beam import DenoisingBeam
 from rdm.decoding.jacobi import Jacobi, JacobiBeam
 from rdm.decoding.routing import Commit
 from rdm.decoding.sampler import Canvas
@@ -57,15 +58,22 @@ class CausalDenoiser:
 @pytest.mark.parametrize("ahead", [0, 1, 3, 20])
 @pytest.mark.parametrize("seed", range(3))
 def test_with_enough_calls_it_is_greedy_decoding(seed: int, ahead: int, schedule: DecodingSchedule) -> None:
-    """Texts and scores; rows end on their own, and none takes more calls than it has tokens and one."""
+    """Texts and scores; rows end on their own, and none takes more calls than it has tokens."""
     denoise, lengths = CausalDenoiser(seed), [8, 3, 5, 1]
     decoded, seen = decode(Jacobi(ahead), PROCESS, denoise, make_canvas(lengths), steps=12, schedule=schedule)
     for row, length in enumerate(lengths):
         text, score = denoise.greedy(length)
         assert decoded.tokens[row, :length].tolist() == text
         assert decoded.scores[row].item() == pytest.approx(score, abs=1e-5)
-        assert decoded.calls[row] <= max(length, 12 if ahead == 0 else length)
+        assert decoded.calls[row] <= length
     assert len(seen) == denoise.calls
+
+
+def test_more_calls_than_the_process_has_steps() -> None:
+    """The network does not read the step, so long texts can have as many calls as greedy decoding."""
+    denoise = CausalDenoiser()
+    decoded, _ = decode(Jacobi(ahead=1), PROCESS, denoise, make_canvas([20]), steps=2 * PROCESS.num_steps)
+    assert decoded.tokens[0].tolist() == denoise.greedy(20)[0]
 
 
 def test_fewer_calls_than_tokens() -> None:
@@ -144,3 +152,11 @@ def test_refused() -> None:
     sampler = make_sampler(Commit(), 4, samples=4, length_candidates=2, search=JacobiBeam())
     with pytest.raises(UserError, match="JacobiBeam is for decoding=jacobi_beam"):
         sampler.check(PROCESS)
+    blocks = make_sampler(Jacobi(), 4, samples=4, length_candidates=2, search=JacobiBeam(), block=2)
+    with pytest.raises(UserError, match=r"without decoding\.block"):
+        blocks.check(PROCESS)
+    plain_beam = make_sampler(Jacobi(), 4, samples=4, length_candidates=2, search=DenoisingBeam())
+    with pytest.raises(UserError, match="a beam needs a decoding that keeps denoised tokens"):
+        plain_beam.check(PROCESS)
+    with pytest.raises(UserError, match=r"decoding\.stop_on_convergence: decoding=test ends by itself"):
+        make_sampler(Jacobi(), 4, stop_on_convergence=1)

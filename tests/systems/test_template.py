@@ -8,6 +8,7 @@ from rdm.decoding.transition import Outcome, State
 from rdm.errors import UserError
 from tests.builders import RECIPES, batch_of, tiny_any_order, tiny_system, toy_data
 from tests.decoding.helpers import FEWER_ITERATIONS, TRANSITIONS, make_sampler, seeded
+from tests.language_models import tiny_any_order_lm
 
 BLANKS = [[1, 4], [2], [1, 2, 3, 5]]
 
@@ -45,3 +46,6 @@ def test_a_template_is_refused_where_later_tokens_are_not_read() -> None:
     system, batch = tiny_any_order(data.vocab).eval(), batch_of(data, [0])
     with pytest.raises(UserError, match="decoding=test predicts tokens from those before them, so it cannot fill"):
         system.generate(batch.source, make_sampler(Jacobi(), 5), template=batch.target)
+    language_model = tiny_any_order_lm(data.vocab).eval()
+    with pytest.raises(UserError, match="decoding=test predicts tokens from those before them, so it cannot fill"):
+        language_model.generate(batch.source[:, :0], make_sampler(Jacobi(), 5), template=batch.target)
