@@ -47,7 +47,7 @@ class Smart(ReweightedCrossEntropy):
         draws = self.copies.draw(process, own, generator)
         total = torch.zeros((), device=own.device)
         for x_t, t in draws:
-            logits = denoise(x_t, t, positions)
+            logits = denoise(x_t, process.network_steps(t, x_t != own), positions)
             x0 = noised.x0[positions]
             total = total + smoothed_cross_entropy(logits, x0, process.noise.learnable, self.label_smoothing).sum()
         return [Term("diffusion", total / (len(draws) * noised.copies), process.noise.unit)]
@@ -85,7 +85,8 @@ class MaskAndCorrect(ReweightedCrossEntropy):
         guess = predict(denoise, all_noise(noised, process), process, noised.learnable.nonzero(as_tuple=True))
         mixed = replace(noised, x_t=torch.where(chosen, guess, noised.x_t))
         positions = chosen.nonzero(as_tuple=True)
-        losses = self.losses(denoise(mixed.x_t, mixed.t, positions), mixed.at(positions), process)
+        logits = denoise(mixed.x_t, process.network_steps(mixed.t, noised.noisy), positions)
+        losses = self.losses(logits, mixed.at(positions), process)
         return [
             masked,
             Term("correction", losses.sum() / noised.copies, process.noise.unit, factor=1 / self.replaced),

@@ -7,14 +7,17 @@ import torch
 from torch import Tensor
 
 from rdm.decoding.blocks import Blocks
-from rdm.decoding.routing import Commit, Unconditional
+from rdm.decoding.routing import Commit, PosteriorStep, Unconditional
 from rdm.decoding.sampler import Sampler
 from rdm.decoding.schedule import Linear
 from rdm.decoding.transition import Outcome, State
+from rdm.diffusion.copies import UniformMasks
+from rdm.diffusion.correction import MaskAndCorrect, Smart
 from rdm.diffusion.objective import Objective
 from rdm.diffusion.passes import Glancing, OwnPredictions
 from rdm.diffusion.reweighting import Constant
 from rdm.diffusion.token_weights import PathWeightedCrossEntropy
+from rdm.errors import UserError
 from rdm.systems.diffusion import DiffusionSystem
 from rdm.vocab import Vocab
 from tests.builders import STEPS, batch_from, reweighted, tiny_system
@@ -71,6 +74,18 @@ def test_glancing(system: DiffusionSystem) -> None:
     assert (calls[0][0] != x0)[learnable].double().mean() > 0.8, "the first pass reads noise"
 
 
+@pytest.mark.parametrize("objective", [Smart(UniformMasks()), MaskAndCorrect()])
+def test_correction(objective: Objective) -> None:
+    """The passes with a loss read steps as decoding does: 0 where a token is not a mask."""
+    system = tiny_system(VOCAB, "rdm_absorbing")
+    system.process.token_steps = True
+    system.objective, calls = objective, record(system)
+    system.loss(BATCH, seeded(1))
+    assert len(calls) >= 2
+    for x_t, steps in calls:
+        assert torch.equal(steps > 0, x_t == VOCAB.mask)
+
+
 @pytest.mark.parametrize("options", [{}, {"block": 2}], ids=["whole", "blocks"])
 @pytest.mark.parametrize("router", [Commit(), Unconditional()])
 def test_decoding(router: Commit | Unconditional, options: dict[str, int], system: DiffusionSystem) -> None:
@@ -106,6 +121,12 @@ def test_equal_steps_are_the_step_of_the_row(system: DiffusionSystem) -> None:
     changed = system.denoiser(x_t, one_denoised, memory)
     assert not torch.allclose(changed[0], by_row[0], atol=1e-3)
     torch.testing.assert_close(changed[1], by_row[1])
+
+
+def test_the_posterior_step_is_refused(system: DiffusionSystem) -> None:
+    """It keeps no record of which tokens are noise."""
+    with pytest.raises(UserError, match="the posterior step does not know which tokens are noise"):
+        system.check(Sampler("test", 3, PosteriorStep(), Linear(), length_candidates=1))
 
 
 def test_likelihood(system: DiffusionSystem) -> None:
