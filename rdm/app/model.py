@@ -60,7 +60,7 @@ class Model(TrainedModel):
             decoding: a choice of ``conf/decoding`` by name, or a decoding object; None is that of the run.
             nbest: number of candidates in each output; None keeps all.
             trace: whether to record every iteration; see :attr:`Generated.trace`.
-            rescore: an autoregressive model that selects among the candidates.
+            rescore: a model that selects among the candidates: an autoregressive one, or of ``system=any_order``.
             batch_size: sources per batch. Batches are sorted by length and do not depend on each other.
             seed: of the random numbers of the first batch; the next one has ``seed + 1``, and so on.
             progress: whether to show a progress bar.

@@ -15,6 +15,7 @@ from rdm.app.targets import build
 from rdm.data.codec import Codec
 from rdm.data.module import TextDataModule
 from rdm.decoding.base import Decoding
+from rdm.decoding.search import Particles
 from rdm.describe import with_argument
 from rdm.errors import UserError, require
 from rdm.evaluation.batched_work import BatchedWork
@@ -109,9 +110,13 @@ class TrainedModel:
         several, nothing = decoding.candidates > 1, f"{name} has no candidates to choose from: decoding={decoding.name}"
         require(several, f"{nothing} decodes one text per source")
         require(hasattr(decoding, "selection"), f"{nothing} has no selection; it returns its best text")
-        own = teacher.describe()
-        origin = {key: own[key] for key in ("run", "recipe", "system", "checkpoint_step", "int8")}
-        selection = TeacherScore(teacher.system, teacher.codec, self.codec, origin, own=own == self.describe())
+        described = teacher.describe()
+        own = described == self.describe()
+        search = getattr(decoding, "search", None)
+        message = "rescore=self would call the model in every resampling; name a decoding.search.reward"
+        require(not (own and isinstance(search, Particles) and search.reward is None), message)
+        origin = {key: described[key] for key in ("run", "recipe", "system", "checkpoint_step", "int8")}
+        selection = TeacherScore(teacher.system, teacher.codec, self.codec, origin, own)
         return with_argument(decoding, "selection", selection)
 
     def scorers(self, metrics: Sequence[str | Scorer] | None) -> list[Scorer]:

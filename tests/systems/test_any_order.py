@@ -369,6 +369,9 @@ def test_a_model_chooses_among_its_own_candidates(tmp_path: Path) -> None:
         scores = model.score([line["source"]] * 5, line["candidates"])
         means = [-score.nats / score.tokens for score in scores if score is not None]
         assert means[line["candidates"].index(line["hypothesis"])] == pytest.approx(max(means), abs=1e-4)
+    particles = ["decoding.search._target_=rdm.decoding.search.Particles", "rescore=self"]
+    refused = script("evaluate.py", f"ckpt={run}", *particles, code=2).stderr
+    assert "rescore=self would call the model in every resampling; name a decoding.search.reward" in refused
     uniform = tmp_path / "uniform"
     script("train.py", *SMALL, "system=any_order", "diffusion/order=uniform", *short, f"hydra.run.dir={uniform}")
     refused = script("evaluate.py", f"ckpt={uniform}", "rescore=self", code=2).stderr
