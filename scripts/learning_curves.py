@@ -14,14 +14,15 @@ COLUMNS = ("system", "minutes", "step", "bleu", "nats")
 
 def curve(name: str, run: Path) -> list[tuple[str, str, int, str, str]]:
     """Return one row for each validation of a run."""
-    cost = rdm.load(run).cost
-    per_step = cost["cpu_seconds"] / 60 / cost["steps"]
+    cost, warm_start = rdm.load(run).cost, run / "warm_start"
+    before = rdm.load(warm_start).cost["cpu_seconds"] / 60 if warm_start.exists() else 0.0
+    per_step = (cost["cpu_seconds"] / 60 - before) / cost["steps"]
     with (run / "metrics.csv").open(encoding="utf-8") as file:
-        logged = [line for line in csv.DictReader(file) if line.get("val/nats_per_token")]
+        logged = [line for line in csv.DictReader(file) if line.get("val/bleu") and line.get("val/nats_per_token")]
     rows = []
     for line in logged:
         step, bleu, nats = int(line["step"]) + 1, float(line["val/bleu"]), float(line["val/nats_per_token"])
-        rows.append((name, f"{step * per_step:.2f}", step, f"{bleu:.2f}", f"{nats:.3f}"))
+        rows.append((name, f"{before + step * per_step:.2f}", step, f"{bleu:.2f}", f"{nats:.3f}"))
     return rows
 
 

@@ -55,7 +55,8 @@ def equal_minutes_line(row: dict[str, Any]) -> str:
     """One line of a table of systems that were trained for the same CPU time."""
     run, selection = row["run"].rsplit("/", 1)[-1], row["decoding"].get("selection", {})
     teacher = selection.get("run", "").rsplit("/", 1)[-1]
-    chosen = "itself" if teacher == run else f"`{teacher}`" if teacher else "score and length" if selection else "score"
+    by_length = selection.get("class") == "LengthAwareScore"
+    chosen = "itself" if teacher == run else f"`{teacher}`" if teacher else "score and length" if by_length else "score"
     calls = row.get("calls_per_sentence")
     cells = [f"`{run}`", f"{row['training']['cpu_seconds'] / 60:.0f}", decoding(row), str(row["candidates"]), chosen]
     cells += [f"{calls:.1f}" if calls else "", *(f"{value(row, metric):.2f}" for metric in ("sacrebleu", "chrf"))]

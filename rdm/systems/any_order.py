@@ -86,8 +86,8 @@ class AnyOrder(DenoisingSystem):
         gold = text[positions[0], order[positions[0], positions[1] + 1]]
         if ahead is not None:
             gold = torch.cat([gold, text[ahead[0], order[ahead[0], ahead[2]]]])
-        predictable = self.denoiser.network.output_bias == 0
-        losses = smoothed_cross_entropy(logits, gold, predictable, self.label_smoothing)
+        output_ids = self.denoiser.network.output_bias == 0
+        losses = smoothed_cross_entropy(logits, gold, output_ids, self.label_smoothing)
         following, others = losses.split([len(positions[0]), len(losses) - len(positions[0])])
         unit = self.process.noise.unit
         if known is None:
@@ -137,9 +137,7 @@ class AnyOrder(DenoisingSystem):
         """Whether the likelihood is that of one order, in which tokens that are denoised together follow each other."""
         return self.order.ahead_factor is not None
 
-    @property
-    def kind(self) -> Literal["exact", "bound"]:
-        """What :meth:`text_nats` is the likelihood of: one order, or the mean over several."""
+    def likelihood_kind(self) -> Literal["exact", "bound"]:
         return "exact" if self.one_by_one else "bound"
 
     def draw_order(
@@ -247,7 +245,7 @@ class AnyOrderSystem(AnyOrder, DiffusionSystem):
         """Return ``-log p(length | source) - log p(text | length, source)``, a bound on it for random orders."""
         memory, free = self.denoiser.encode(batch.source), self.process.learnable(batch.target)
         text = self.text_nats(batch.target, free, memory, draws, generator)
-        return Likelihood(text + self._length_nats(batch, memory), free.sum(1) + 1, self.kind)
+        return Likelihood(text + self._length_nats(batch, memory), free.sum(1) + 1, self.likelihood_kind())
 
     def _length_nats(self, batch: Batch, memory: Memory) -> Tensor:
         return length_nats(self.denoiser.length_logits(memory).float(), batch.target, self.vocab)

@@ -51,9 +51,9 @@ class AnyOrderLanguageModel(AnyOrder, DiffusionLanguageModel):
     def likelihood(
         self, batch: Batch, draws: int | None = None, generator: torch.Generator | None = None
     ) -> Likelihood:
-        """Return a bound on ``-log p`` of what follows the prefix, given it and symbols that are never noised."""
+        """Return ``-log p`` of what follows the prefix and is ever noised; a bound on it for random orders."""
         text, free = self._text(batch)
-        return Likelihood(self.text_nats(text, free, None, draws, generator), free.sum(1), self.kind)
+        return Likelihood(self.text_nats(text, free, None, draws, generator), free.sum(1), self.likelihood_kind())
 
     def _text(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the text after ``<bos>``, and which of its tokens are free (bool)."""
