@@ -122,9 +122,10 @@ class ReadsInOrder(NetworkWrapper, ABC):
 class AnyOrderDenoiser(ReadsInOrder):
     """Predicts masked tokens from the source and the other tokens.
 
-    Positions are counted from the start and from the end, which tells the length. A learned vector for the distance
-    from the token that is read to the predicted one is added to the input, except for the distance 1. All vectors that
-    an autoregressive network lacks are 0 at first, so one that starts from it predicts the same from left to right.
+    Positions are counted from the start and from the end, which tells the length. Learned vectors for the predicted
+    position, also counted from both sides, are added to the input, except where it follows the token that is read. All
+    vectors that an autoregressive network lacks are 0 at first, so one that starts from it predicts the same from left
+    to right.
 
     Args:
         network: the Transformer.
@@ -141,8 +142,10 @@ class AnyOrderDenoiser(ReadsInOrder):
 
     def __init__(self, network: EncoderDecoder, length_head: LengthHead | None = None) -> None:
         super().__init__(network)
-        self.from_end = VectorTable(network.dim, network.max_length)  # beside the position from the start
-        self.distance = VectorTable(network.dim, 2 * network.max_length + 2)
+        # Beside the learned position of the network, counted from the start.
+        self.from_end, self.next_from_start, self.next_from_end = (
+            VectorTable(network.dim, network.max_length) for _ in range(3)
+        )
         self.length = length_head or LengthHead(network.dim, network.max_length)
         network.initialise_module(self.length)
 
@@ -162,7 +165,10 @@ class AnyOrderDenoiser(ReadsInOrder):
         if known is not None:
             from_end = from_end * known[:, None, None]
         x = self.network.target_embedding.at(tokens.gather(1, at), at) + from_end
-        return self.network.decode(x + distance_vector(self.distance, at, following), attend, memory)
+        predicted = self.next_from_start.look_up(following) + self.next_from_end.look_up(
+            (last - following).clamp(min=0)
+        )
+        return self.network.decode(x + predicted * (following != at + 1)[..., None], attend, memory)
 
     def length_logits(self, memory: Memory) -> Tensor:
         """Return logits ``[B, max_length + 1]`` of the target length, ``<bos>`` and ``<eos>`` not counted."""
@@ -187,12 +193,14 @@ class OpenEndedAnyOrderDenoiser(ReadsInOrder):
 
     def __init__(self, network: Llama) -> None:
         super().__init__(network)
-        self.distance = VectorTable(network.dim, 2 * network.max_length)
+        self.distance = VectorTable(network.dim, 2 * network.max_length)  # from -max_length to max_length
 
     def states(
         self, tokens: Tensor, at: Tensor, following: Tensor, attend: Attend, memory: Any, known: Tensor | None = None
     ) -> Tensor:
-        x = self.network.embed(tokens.gather(1, at)) + distance_vector(self.distance, at, following)
+        distance = following - at
+        vectors = self.distance.look_up(distance + self.max_length) * (distance != 1)[..., None]
+        x = self.network.embed(tokens.gather(1, at)) + vectors
         return self.network(x, repeat(attend), at, queries=(following - 1).clamp(min=0))
 
     def states_of_tokens(self, x_t: Tensor, memory: Any) -> Tensor:
@@ -206,12 +214,6 @@ class OpenEndedAnyOrderDenoiser(ReadsInOrder):
 def next_in(order: Tensor) -> Tensor:
     """Return the position after each one in ``order [R, N]``; the last is its own."""
     return torch.cat([order[:, 1:], order[:, -1:]], 1)
-
-
-def distance_vector(table: VectorTable, at: Tensor, following: Tensor) -> Tensor:
-    """Return a vector for the distance ``following - at`` ``[R, N]``, 0 for the distance 1; ``table`` is symmetric."""
-    distance = following - at
-    return table.look_up(distance + len(table.table) // 2 - 1) * (distance != 1)[..., None]
 
 
 def with_queries(order: Tensor, ahead: Ahead) -> tuple[Tensor, Tensor, Attend, Positions]:

@@ -131,7 +131,8 @@ def test_loss_of_tokens_at_the_same_time() -> None:
     """Each token after all before it, and those that are not the first of their block after the blocks before."""
     torch.manual_seed(0)
     system = tiny_any_order(VOCAB, order=Pairs(largest=2, ahead_factor=0.5)).eval()
-    for parameter in (system.denoiser.from_end.table, system.denoiser.distance.table):
+    denoiser = system.denoiser
+    for parameter in (denoiser.from_end.table, denoiser.next_from_start.table, denoiser.next_from_end.table):
         torch.nn.init.normal_(parameter, std=0.3)
     system.label_smoothing = 0.0
     batch = batch_from(VOCAB, [([5, 6], [7, 8, 9, 10]), ([6], [11])])
