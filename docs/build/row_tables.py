@@ -9,6 +9,7 @@ PAGES = {
     ROOT / "docs" / "learning.md": (
         "equal_minutes_tatoeba",
         "equal_minutes_multi30k",
+        "equal_minutes_valid",
         "tatoeba_75",
         "wikitext2_any_order",
     ),
@@ -20,6 +21,17 @@ COLUMNS = {
     **dict.fromkeys(
         ("equal_minutes_tatoeba", "equal_minutes_multi30k"),
         ("run", "CPU minutes", "decoding", "candidates", "chosen by", "calls", "sacreBLEU", "chrF"),
+    ),
+    "equal_minutes_valid": (
+        "run",
+        "sentences",
+        "decoding",
+        "ahead",
+        "lengths",
+        "candidates",
+        "chosen by",
+        "calls",
+        "sacreBLEU",
     ),
     "tatoeba_75": ("run", "minutes", "decoding", "calls", "sacreBLEU", "chrF"),
     "wikitext2_any_order": ("system", "CPU minutes", "decoding", "bits per token", "Diversity", "token entropy"),
@@ -51,16 +63,28 @@ def open_ended_line(row: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-def equal_minutes_line(row: dict[str, Any]) -> str:
-    """One line of a table of systems that were trained for the same CPU time."""
-    run, selection = row["run"].rsplit("/", 1)[-1], row["decoding"].get("selection", {})
+def equal_minutes_line(name: str, row: dict[str, Any]) -> str:
+    """One line of a table of systems that were trained for the same CPU time, or of their decodings."""
+    run, used = row["run"].rsplit("/", 1)[-1], row["decoding"]
+    selection, calls = used.get("selection", {}), row.get("calls_per_sentence")
     teacher = selection.get("run", "").rsplit("/", 1)[-1]
-    by_length = selection.get("class") == "LengthAwareScore"
-    chosen = "itself" if teacher == run else f"`{teacher}`" if teacher else "score and length" if by_length else "score"
-    calls = row.get("calls_per_sentence")
-    cells = [f"`{run}`", f"{row['training']['cpu_seconds'] / 60:.0f}", decoding(row), str(row["candidates"]), chosen]
-    cells += [f"{calls:.1f}" if calls else "", *(f"{value(row, metric):.2f}" for metric in ("sacrebleu", "chrf"))]
-    return f"| {' | '.join(cells)} |\n"
+    chosen = "score and length" if selection.get("class") == "LengthAwareScore" else "score"
+    if teacher:
+        chosen = "itself" if teacher == run else f"`{teacher}`"
+    cells = {
+        "run": f"`{run}`",
+        "CPU minutes": f"{row['training']['cpu_seconds'] / 60:.0f}",
+        "sentences": row["sentences"],
+        "decoding": decoding(row),
+        "ahead": used.get("transition", {}).get("ahead", ""),
+        "lengths": used.get("length_candidates", ""),
+        "candidates": row["candidates"],
+        "chosen by": chosen,
+        "calls": f"{calls:.1f}" if calls else "",
+        "sacreBLEU": f"{value(row, 'sacrebleu'):.2f}",
+        "chrF": f"{value(row, 'chrf'):.2f}",
+    }
+    return f"| {' | '.join(str(cells[column]) for column in COLUMNS[name])} |\n"
 
 
 def line(name: str, row: dict[str, Any]) -> str:
@@ -68,7 +92,7 @@ def line(name: str, row: dict[str, Any]) -> str:
     if name == "wikitext2_any_order":
         return open_ended_line(row)
     if name.startswith("equal_minutes"):
-        return equal_minutes_line(row)
+        return equal_minutes_line(name, row)
     training, scores = row["training"], [f"{value(row, metric):.2f}" for metric in ("sacrebleu", "chrf")]
     if name == "toy_systems":
         cells = [f"`{' '.join(training['overrides'])}`", decoding(row), scores[0]]
