@@ -21,7 +21,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rdm.decoding.candidates import Selection, mean_score
+from rdm.decoding.candidates import Selection
+from rdm.decoding.drafts import Drafts
 from rdm.decoding.search import Replace, Search, permute_memo, take_rows
 from rdm.decoding.transition import Action, Outcome, State, Transition, asks_again
 from rdm.diffusion.process import DiffusionProcess
@@ -29,25 +30,22 @@ from rdm.errors import require
 
 
 class DenoisingBeam(Search):
-    """Keeps the most probable hypotheses of each target length (``decoding=rdm_beam``).
+    """Keeps the most probable hypotheses of each target length (``decoding=rdm_beam``, ``draft_beam``).
 
     The ``W = samples / length_candidates`` candidates of one length are the hypotheses of a beam. After every iteration
-    a hypothesis has the continuations
+    a hypothesis has continuations
 
-        the proposals at all newly denoised positions, or these with one of them replaced by the 2nd .. W-th best token,
+        at each newly denoised position the proposal, or one of the W most probable tokens
 
     and the ``W`` continuations with the highest mean log-probability of their denoised tokens go on. If one token is
     denoised per iteration this is beam search. If several are, the network predicts them independently of each other,
-    and the most probable ones are the continuations that matter.
+    so the score of a continuation is the sum over its positions.
     """
 
     def check(self, transition: Transition, process: DiffusionProcess, samples: Sequence[int]) -> None:
-        message = "decoding.search: a beam needs a decoding that keeps denoised tokens; try decoding=rdm_beam"
-        require(not asks_again(transition, process), message)
-        self.check_width(samples)
-
-    def check_width(self, samples: Sequence[int]) -> None:
-        """Raise unless all lengths have equally many hypotheses; ``samples`` are their numbers."""
+        keeps = isinstance(transition, Drafts) or not asks_again(transition, process)
+        known = "try decoding=rdm_beam, or draft_beam without decoding.block"
+        require(keeps, f"decoding.search: a beam needs a decoding that keeps denoised tokens; {known}")
         message = f"decoding.samples={sum(samples)} must be a multiple of decoding.length_candidates={len(samples)}"
         require(len(set(samples)) == 1, message)
 
@@ -62,51 +60,53 @@ class BeamHypotheses:
         self.width = width
 
     def __call__(self, state: State, outcome: Outcome, last: bool) -> Outcome:
-        tokens, log_probs = self.other_tokens(state, outcome)
-        count = outcome.denoised.sum(1, keepdim=True).clamp(min=1)
-        proposed = mean_score(outcome.stored, outcome.denoised).masked_fill(self.repeats(outcome), float("-inf"))
-        replaced = proposed[:, None] + (log_probs - outcome.stored[..., None]).flatten(1) / count
-        # The best continuations of every hypothesis [R, <= W], and among these those of every length [R / W, W].
-        continuations = torch.cat([proposed[:, None], replaced], 1)
-        each = min(self.width, continuations.shape[1])
-        scores, choice = continuations.topk(each)
-        scores, index = scores.view(-1, self.width * each).topk(self.width)
+        new = (outcome.action == Action.PROPOSE.value) & state.active
+        tokens, log_probs = self.options(state, outcome, new)
+        # The best continuations of every hypothesis, one new position after the other: [R, <= W].
+        total = torch.where(outcome.denoised & ~new, outcome.stored, 0.0).sum(1, keepdim=True)
+        total = total.masked_fill(self.repeats(outcome), float("-inf"))
+        places = new.long().argsort(dim=1, descending=True, stable=True)[:, : int(new.sum(1).max())]
+        chosen = new.new_zeros(*total.shape, 0, dtype=torch.long)  # [R, <= W, positions]: the options
+        for place in places.unbind(1):
+            options = log_probs.take_along_dim(place[:, None, None], 1)
+            joint = (total[..., None] + options).flatten(1)
+            total, best = joint.topk(min(self.width, joint.shape[1]))
+            before = chosen.take_along_dim((best // options.shape[2])[..., None], 1)
+            chosen = torch.cat([before, (best % options.shape[2])[..., None]], 2)
+        # The best among those of every length: [R / W, W].
+        means = total / outcome.denoised.sum(1, keepdim=True).clamp(min=1)
+        each = means.shape[1]
+        scores, index = means.view(-1, self.width * each).topk(self.width)
         first = torch.arange(len(index), device=index.device)[:, None] * self.width
         parents = (first + index // each).flatten()
-        choice = choice[parents, index.flatten() % each].masked_fill(scores.flatten().isneginf(), 0)
+        choice = chosen[parents, index.flatten() % each].masked_fill(scores.view(-1, 1).isneginf(), 0)
         permute_memo(state.memo, parents)
-        outcome, entry = take_rows(outcome, parents), (choice - 1).clamp(min=0)[:, None]
-        columns = torch.arange(outcome.tokens.shape[1], device=index.device)
-        place = (columns == entry // log_probs.shape[2]) & (choice > 0)[:, None]
-        self.replaced(state, place)
+        outcome, new = take_rows(outcome, parents), new[parents]
+        option = torch.zeros_like(outcome.tokens).scatter(1, places[parents], choice)[..., None]
         return replace(
             outcome,
-            tokens=torch.where(place, tokens.flatten(1)[parents].gather(1, entry), outcome.tokens),
-            stored=torch.where(place, log_probs.flatten(1)[parents].gather(1, entry), outcome.stored),
+            tokens=torch.where(new, tokens[parents].gather(2, option).squeeze(2), outcome.tokens),
+            stored=torch.where(new, log_probs[parents].gather(2, option).squeeze(2), outcome.stored),
         )
 
-    def other_tokens(self, state: State, outcome: Outcome) -> tuple[Tensor, Tensor]:
-        """Return ids ``[R, N, W]`` that can replace the proposal, and their log-probabilities: -inf for no token."""
-        new = self.replaceable(state, outcome)
+    def options(self, state: State, outcome: Outcome, new: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ids ``[R, N, 1 + W]`` and their log-probabilities: the proposal, and the most probable other tokens.
+
+        At positions that are not ``new [R, N]`` the token stays, with the log-probability 0.
+        """
         logits = state.logits[new[state.active].nonzero().squeeze(1)].float()
         best = logits.topk(min(self.width, logits.shape[1]))
         same = best.indices == state.proposal[new][:, None]
         shape = (*new.shape, best.indices.shape[1])
-        tokens = torch.zeros(shape, dtype=torch.long, device=new.device)
-        log_probs = torch.full(shape, float("-inf"), device=new.device)
-        tokens[new] = best.indices
-        log_probs[new] = (best.values - logits.logsumexp(1, keepdim=True)).masked_fill(same, float("-inf"))
-        return tokens, log_probs
-
-    def replaceable(self, state: State, outcome: Outcome) -> Tensor:
-        """Return the positions ``[R, N]`` where another token may replace the proposal: those just denoised."""
-        return (outcome.action == Action.PROPOSE.value) & state.active
-
-    def replaced(self, state: State, place: Tensor) -> None:
-        """Called with the position ``[R, N]`` of the replaced token of each new row, if it has one."""
+        ids = torch.zeros(shape, dtype=torch.long, device=new.device)
+        others = torch.full(shape, float("-inf"), device=new.device)
+        ids[new] = best.indices
+        others[new] = (best.values - logits.logsumexp(1, keepdim=True)).masked_fill(same, float("-inf"))
+        proposed = torch.where(new, outcome.stored, 0.0)
+        return torch.cat([outcome.tokens[..., None], ids], 2), torch.cat([proposed[..., None], others], 2)
 
     def repeats(self, outcome: Outcome) -> Tensor:
-        """Return which hypotheses ``[R]`` equal an earlier one of their length, as all do at the start."""
+        """Return which hypotheses ``[R, 1]`` equal an earlier one of their length, as all do at the start."""
         rows = outcome.tokens.view(-1, self.width, outcome.tokens.shape[1])
         equal = (rows[:, :, None] == rows[:, None]).all(3)
-        return equal.tril(diagonal=-1).any(2).flatten()
+        return equal.tril(diagonal=-1).any(2).view(-1, 1)

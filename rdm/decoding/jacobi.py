@@ -1,16 +1,11 @@
 """Jacobi decoding: several tokens at a time from left to right, predicted again until those before them are final."""
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from rdm.decoding.candidates import Selection
-from rdm.decoding.denoising_beam import BeamHypotheses, DenoisingBeam
-from rdm.decoding.search import Replace
-from rdm.decoding.transition import Action, Outcome, Progress, Router, Start, State, Transition
-from rdm.diffusion.process import DiffusionProcess
+from rdm.decoding.transition import Action, Outcome, Progress, Router, Start, State
 from rdm.errors import require
 
 
@@ -62,32 +57,3 @@ class Jacobi(Router):
 
     def finished(self, state: State, outcome: Outcome) -> bool:
         return bool((state.memo["final"][state.rows] | ~state.free).all())
-
-
-class JacobiBeam(DenoisingBeam):
-    """Keeps the most probable hypotheses of each target length in Jacobi decoding (``decoding=jacobi_beam``).
-
-    As :class:`~rdm.decoding.denoising_beam.DenoisingBeam`, but only tokens that have just become final are replaced,
-    because the probabilities of others may still change. What comes after a replaced token is predicted again.
-    """
-
-    def check(self, transition: Transition, process: DiffusionProcess, samples: Sequence[int]) -> None:
-        require(
-            isinstance(transition, Jacobi),
-            "decoding.search: JacobiBeam is for decoding=jacobi_beam without decoding.block",
-        )
-        self.check_width(samples)
-
-    def start(self, selection: Selection, sources: Tensor | None, rows: Tensor, candidates: int, width: int) -> Replace:
-        return JacobiHypotheses(min(width, candidates))
-
-
-class JacobiHypotheses(BeamHypotheses):
-    def replaceable(self, state: State, outcome: Outcome) -> Tensor:
-        final: Tensor = state.memo["final"][state.rows]
-        another_call_follows = state.iteration < state.iterations  # for what comes after a replaced token
-        return state.active & final & another_call_follows
-
-    def replaced(self, state: State, place: Tensor) -> None:
-        after = place.cumsum(1) - place.long() > 0
-        state.memo["final"][state.rows] &= ~after

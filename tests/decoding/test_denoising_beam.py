@@ -95,14 +95,14 @@ def test_is_beam_search(width: int, seed: int) -> None:
 
 
 def test_several_tokens_at_once() -> None:
-    """All tokens in one iteration are independent: the two best texts are the two most probable ones."""
+    """All tokens in one iteration are independent: the best texts are the most probable ones."""
     denoise = steady(1)
     places = torch.ones(1, LENGTH, dtype=torch.bool)
     log_probs = denoise(torch.full((1, LENGTH), MASK), torch.ones(1, dtype=torch.long), places).log_softmax(-1)
     texts = list(product(IDS, repeat=LENGTH))
     totals = torch.tensor([float(log_probs[range(LENGTH), list(text)].sum()) for text in texts])
-    tokens, scores = beam(denoise, [LENGTH], 2, steps=1)
-    best = totals.topk(2)
+    tokens, scores = beam(denoise, [LENGTH], 40, steps=1)
+    best = totals.topk(40)
     assert [tuple(row) for row in tokens.tolist()] == [texts[index] for index in best.indices]
     torch.testing.assert_close(scores, best.values / LENGTH)
 
