@@ -1,5 +1,7 @@
 """``python docs/build/row_tables.py``: writes tables of docs/systems.md and docs/learning.md from rows in results/."""
 
+import re
+from statistics import mean, stdev
 from typing import Any
 
 from decoders import ROOT, rows
@@ -20,7 +22,7 @@ COLUMNS = {
     "multi30k_systems": ("system", "steps", "decoding", "sacreBLEU", "chrF"),
     **dict.fromkeys(
         ("equal_minutes_tatoeba", "equal_minutes_multi30k"),
-        ("run", "CPU minutes", "decoding", "candidates", "chosen by", "calls", "sacreBLEU", "chrF"),
+        ("run", "seeds", "CPU minutes", "decoding", "candidates", "chosen by", "calls", "sacreBLEU", "chrF"),
     ),
     "equal_minutes_valid": (
         "run",
@@ -63,36 +65,48 @@ def open_ended_line(row: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-def equal_minutes_line(name: str, row: dict[str, Any]) -> str:
-    """One line of a table of systems that were trained for the same CPU time, or of their decodings."""
-    run, used = row["run"].rsplit("/", 1)[-1], row["decoding"]
-    selection, calls = used.get("selection", {}), row.get("calls_per_sentence")
-    teacher = selection.get("run", "").rsplit("/", 1)[-1]
+def without_seed(run: str) -> str:
+    """The last part of a path to a run, without the seed with which the names of runs after the first one end."""
+    return re.sub(r"_[23]$", "", run.rsplit("/", 1)[-1])
+
+
+def equal_minutes_cells(row: dict[str, Any]) -> dict[str, str]:
+    """What rows of one line have in common, in a table of systems that were trained for the same CPU time."""
+    run, used = without_seed(row["run"]), row["decoding"]
+    selection = used.get("selection", {})
+    teacher = without_seed(selection.get("run", ""))
     chosen = "score and length" if selection.get("class") == "LengthAwareScore" else "score"
     if teacher:
         chosen = "itself" if teacher == run else f"`{teacher}`"
-    cells = {
+    return {
         "run": f"`{run}`",
-        "CPU minutes": f"{row['training']['cpu_seconds'] / 60:.0f}",
-        "sentences": row["sentences"],
+        "sentences": str(row["sentences"]),
         "decoding": decoding(row),
-        "ahead": used.get("transition", {}).get("ahead", ""),
-        "lengths": used.get("length_candidates", ""),
-        "candidates": row["candidates"],
+        "ahead": str(used.get("transition", {}).get("ahead", "")),
+        "lengths": str(used.get("length_candidates", "")),
+        "candidates": str(row["candidates"]),
         "chosen by": chosen,
-        "calls": f"{calls:.1f}" if calls else "",
-        "sacreBLEU": f"{value(row, 'sacrebleu'):.2f}",
-        "chrF": f"{value(row, 'chrf'):.2f}",
     }
-    return f"| {' | '.join(str(cells[column]) for column in COLUMNS[name])} |\n"
+
+
+def equal_minutes_line(name: str, group: list[dict[str, Any]]) -> str:
+    """One line of such a table: the mean over seeds, and the standard deviation of BLEU."""
+    calls = [row.get("calls_per_sentence") or 0 for row in group]
+    bleu = [value(row, "sacrebleu") for row in group]
+    cells = equal_minutes_cells(group[0]) | {
+        "seeds": str(len(group)),
+        "CPU minutes": f"{mean(row['training']['cpu_seconds'] for row in group) / 60:.0f}",
+        "calls": f"{mean(calls):.1f}" if any(calls) else "",
+        "sacreBLEU": f"{mean(bleu):.2f}" + (f" ± {stdev(bleu):.2f}" if len(group) > 1 else ""),
+        "chrF": f"{mean(value(row, 'chrf') for row in group):.2f}",
+    }
+    return f"| {' | '.join(cells[column] for column in COLUMNS[name])} |\n"
 
 
 def line(name: str, row: dict[str, Any]) -> str:
     """One line of a table."""
     if name == "wikitext2_any_order":
         return open_ended_line(row)
-    if name.startswith("equal_minutes"):
-        return equal_minutes_line(name, row)
     training, scores = row["training"], [f"{value(row, metric):.2f}" for metric in ("sacrebleu", "chrf")]
     if name == "toy_systems":
         cells = [f"`{' '.join(training['overrides'])}`", decoding(row), scores[0]]
@@ -116,7 +130,14 @@ def with_tables(page: str, names: tuple[str, ...]) -> str:
         found = rows(name)
         if "sacrebleu" in found[0]["metrics"]:
             found.sort(key=lambda row: -value(row, "sacrebleu"))
-        page = before + begin + head + "".join(line(name, row) for row in found) + end + rest.split(end)[1]
+        if name.startswith("equal_minutes"):
+            groups: dict[str, list[dict[str, Any]]] = {}
+            for row in found:
+                groups.setdefault(str(equal_minutes_cells(row)), []).append(row)
+            lines = [equal_minutes_line(name, group) for group in groups.values()]
+        else:
+            lines = [line(name, row) for row in found]
+        page = before + begin + head + "".join(lines) + end + rest.split(end)[1]
     return page
 
 
