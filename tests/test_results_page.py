@@ -108,6 +108,7 @@ PLUS = {
 }
 NEW = PLUS | {"file": "tatoeba_claims"}
 TOKEN_STEPS = NEW | {"run": "outputs/equal_minutes/claims/token_steps"}
+MULTI30K = {"file": "equal_minutes_multi30k"}
 ONE_BY_ONE = {"batch_size": 1, "file": "tatoeba_one_by_one"}
 FASTER_CLAIMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "Adaptive decoding beats vanilla decoding": (PLUS, PLUS | {"strategy": "vanilla"}),
@@ -122,8 +123,16 @@ FASTER_CLAIMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "RDM-multinomial improves with iterations": (TOKEN_STEPS, TOKEN_STEPS | {"steps": 4}),
     "RDM-multinomial is as good as RDM-absorbing": (TOKEN_STEPS, PLUS),
     "Close to the autoregressive model": (
-        {"file": "equal_minutes_tatoeba", "strategy": "jacobi_beam", "decoding.selection.system": "any_order"},
+        {"file": "equal_minutes_tatoeba", "strategy": "draft_beam", "decoding.selection.system": "any_order"},
         {"file": "equal_minutes_tatoeba", "strategy": "beam"},
+    ),
+    "The same on Multi30k": (
+        MULTI30K | {"run": "outputs/equal_minutes/multi30k_any_order"},
+        MULTI30K | {"run": "outputs/equal_minutes/multi30k_ar"},
+    ),
+    "With distillation and the autoregressive model choosing": (
+        MULTI30K | {"run": "outputs/equal_minutes/multi30k_distilled", "decoding.selection.system": "ar"},
+        MULTI30K | {"run": "outputs/equal_minutes/multi30k_ar"},
     ),
     "Faster than the autoregressive model": (ONE_BY_ONE | {"strategy": "jacobi"}, ONE_BY_ONE | {"strategy": "beam"}),
 }
