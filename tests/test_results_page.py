@@ -122,15 +122,20 @@ FASTER_CLAIMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "RDM-multinomial improves with iterations": (TOKEN_STEPS, TOKEN_STEPS | {"steps": 4}),
     "RDM-multinomial is as good as RDM-absorbing": (TOKEN_STEPS, PLUS),
+    "`linear` weights are best": (NEW | {"run": "outputs/equal_minutes/claims/linear"}, PLUS),
     "Close to the autoregressive model": (
         {"file": "equal_minutes_tatoeba", "strategy": "draft_beam", "decoding.selection.system": "any_order"},
         {"file": "equal_minutes_tatoeba", "strategy": "beam"},
     ),
-    "The same on Multi30k": (
+    "The same, the autoregressive model choosing": (
+        {"file": "equal_minutes_tatoeba", "strategy": "draft_beam", "decoding.selection.system": "ar"},
+        {"file": "equal_minutes_tatoeba", "strategy": "beam"},
+    ),
+    "Close to it on Multi30k": (
         MULTI30K | {"run": "outputs/equal_minutes/multi30k_any_order"},
         MULTI30K | {"run": "outputs/equal_minutes/multi30k_ar"},
     ),
-    "With distillation and the autoregressive model choosing": (
+    "The same, distilled, the autoregressive model choosing": (
         MULTI30K | {"run": "outputs/equal_minutes/multi30k_distilled", "decoding.selection.system": "ar"},
         MULTI30K | {"run": "outputs/equal_minutes/multi30k_ar"},
     ),
