@@ -44,6 +44,10 @@ def test_a_model_chooses_among_its_own_candidates(tmp_path: Path) -> None:
         scores = model.score([line["source"]] * 5, line["candidates"])
         means = [-score.nats / score.tokens for score in scores if score is not None]
         assert means[line["candidates"].index(line["hypothesis"])] == pytest.approx(max(means), abs=1e-4)
+    beam = ["decoding=draft_beam", "decoding.steps=2", "decoding.samples=10", "rescore=self"]
+    script("evaluate.py", f"ckpt={run}", *beam, f"results={results}")
+    row = json.loads(results.read_text().splitlines()[-1])
+    assert (row["strategy"], row["candidates"], row["calls_per_sentence"]) == ("draft_beam", 10, 3.0)
     particles = ["decoding.search._target_=rdm.decoding.search.Particles", "rescore=self"]
     refused = script("evaluate.py", f"ckpt={run}", *particles, code=2).stderr
     assert "rescore=self would call the model in every resampling; name a decoding.search.reward" in refused
